@@ -1,0 +1,45 @@
+#include "services/common/flags.h"
+
+#include <iostream>
+#include <string>
+
+#include "services/common/logging.h"
+#include "services/common/version.h"
+
+namespace tandem {
+namespace {
+
+int Complain(const CLI::App& app, const std::string& message) {
+  std::cerr << app.get_name() << ": " << EscapeControl(message) << " (see --help)" << std::endl;
+  return kExitUsage;
+}
+
+}  // namespace
+
+void AddTlsFlags(CLI::App& app, TlsFiles* tls) {
+  app.add_option("--tls-cert", tls->certificate, "PEM file of our certificate chain");
+  app.add_option("--tls-key", tls->key, "PEM file of its private key");
+  app.add_option("--tls-ca", tls->authority,
+                 "PEM file of the authority that must have signed the peer's certificate");
+}
+
+std::optional<int> ParseFlags(CLI::App& app, int argc, const char* const* argv) {
+  if (app.get_option_no_throw("--version") == nullptr) {
+    app.set_version_flag("--version", std::string(Version()));
+  }
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::Success& success) {
+    app.exit(success);
+    return 0;
+  } catch (const CLI::ParseError& error) {
+    return Complain(app, error.what());
+  }
+  return std::nullopt;
+}
+
+int UsageError(const CLI::App& app, const absl::Status& status) {
+  return Complain(app, std::string(status.message().data(), status.message().size()));
+}
+
+}  // namespace tandem

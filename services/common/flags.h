@@ -1,0 +1,24 @@
+// Command lines: flags that several programs have, and one way to answer a bad one.
+#pragma once
+
+#include <CLI/CLI.hpp>
+#include <optional>
+
+#include "absl/status/status.h"
+#include "services/common/transport.h"
+
+namespace tandem {
+
+inline constexpr int kExitUsage = 2;
+
+// --tls-cert, --tls-key, --tls-ca;
+void AddTlsFlags(CLI::App& app, TlsFiles* tls);
+
+// Parses. Null: go on. Else the exit code to leave with: 0 after --help or --version (on stdout),
+// kExitUsage after one line on stderr that names the flag, the value and the limit.
+std::optional<int> ParseFlags(CLI::App& app, int argc, const char* const* argv);
+
+// The same line for what only showed after parsing. Returns kExitUsage.
+int UsageError(const CLI::App& app, const absl::Status& status);
+
+}  // namespace tandem

@@ -1,0 +1,359 @@
+#include "services/text/choice.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "engine/base/check.h"
+#include "engine/base/status.h"
+#include "services/common/decode_codec.h"
+
+namespace tandem::text {
+namespace {
+
+namespace pb = decode::v1;
+
+StopMatcher MakeStopMatcher(const GenerationRequest& request) {
+  auto matcher = StopMatcher::Make(request.stop_strings, request.include_stop);
+  TANDEM_CHECK(matcher.ok()) << matcher.status();  // CheckRequest saw to it
+  return *std::move(matcher);
+}
+
+void SetDuration(Nanos from, Nanos to, google::protobuf::Duration* out) {
+  const Nanos nanos = std::max<Nanos>(0, to - from);
+  out->set_seconds(nanos / kNanosPerSecond);
+  out->set_nanos(static_cast<int32_t>(nanos % kNanosPerSecond));
+}
+
+bool Contains(const std::vector<int32_t>& ids, int32_t id) {
+  return std::find(ids.begin(), ids.end(), id) != ids.end();
+}
+
+}  // namespace
+
+Choice::Choice(const GenerationRequest& request, int32_t index)
+    : request_(request),
+      index_(index),
+      decider_(request.sampling, static_cast<uint32_t>(index),
+               static_cast<int32_t>(request.prompt.size()), request.prompt,
+               request.model->vocab_size, request.model->defined_bits),
+      detokenizer_(request.model->tokenizer(), /*include_special=*/false, /*has_prompt=*/true),
+      stop_matcher_(MakeStopMatcher(request)) {}
+
+void Choice::OnOpened(const pb::Opened& event, Nanos now) {
+  if (state_ != State::kQueued) return;
+  state_ = State::kWaiting;
+  opened_at_ = now;
+  cached_tokens_ = event.cached_tokens();
+}
+
+bool Choice::InEpoch(uint32_t epoch, Nanos now, SessionOutput* out) {
+  if (epoch > epoch_) {
+    Broken(absl::StrCat("candidates of epoch ", epoch, " in epoch ", epoch_), now, out);
+  }
+  return epoch == epoch_;
+}
+
+void Choice::OnCandidates(const pb::Candidates& event, Nanos now, SessionOutput* out) {
+  if (finished() || !InEpoch(event.epoch(), now, out)) return;
+  if (state_ == State::kQueued) return Broken("candidates before Opened", now, out);
+  const int32_t expected = decider_.position() + static_cast<int32_t>(pending_.size());
+  if (event.position() != expected) {
+    return Broken(
+        absl::StrCat("candidates for position ", event.position(), ": the next is ", expected), now,
+        out);
+  }
+  if (static_cast<int32_t>(pending_.size()) > request_.run_ahead) {
+    return Broken(
+        absl::StrCat("candidates for ", pending_.size() + 1,
+                     " positions that are not confirmed: at most ", request_.run_ahead + 1),
+        now, out);
+  }
+  auto candidates = FromProto(event, request_.model->vocab_size);
+  if (!candidates.ok()) return Broken(std::string(candidates.status().message()), now, out);
+  if (first_candidates_at_ < 0) first_candidates_at_ = now;
+  pending_.push_back({.position = event.position(),
+                      .drawn = candidates->summary.drawn,
+                      .candidates = *std::move(candidates)});
+  DecideWhatIsPending(now, out);
+}
+
+void Choice::DecideWhatIsPending(Nanos now, SessionOutput* out) {
+  while (state_ == State::kWaiting && !paused_ && !pending_.empty()) {
+    Act(decider_.DecideFromCandidates(pending_.front().candidates), now, out);
+  }
+}
+
+void Choice::SetPaused(bool paused, Nanos now, SessionOutput* out) {
+  paused_ = paused;
+  DecideWhatIsPending(now, out);
+}
+
+void Choice::Act(const Decision& decision, Nanos now, SessionOutput* out) {
+  const int32_t position = decider_.position();
+  switch (decision.kind) {
+    case Decision::Kind::kToken:
+      return Take(decision.token, now, out);
+    case Decision::Kind::kUndecided:
+      return FetchMore(out);
+    case Decision::Kind::kFault:
+      counters_.set_faults(counters_.faults() + 1);
+      return FetchRow(out);
+    case Decision::Kind::kNoToken:
+      return Finish(v1::FINISH_REASON_ERROR,
+                    InvalidArgument("no token is allowed at position ", position,
+                                    ": sampling.allowed_ids, sampling.banned_ids and min_tokens "
+                                    "leave none"),
+                    now, out);
+    case Decision::Kind::kNonFinite:
+      return Finish(
+          v1::FINISH_REASON_ERROR,
+          Internal("the logit of id ", decision.token, " at position ", position, " is not finite"),
+          now, out);
+  }
+}
+
+pb::Fetch* Choice::AddFetch(SessionOutput* out) {
+  state_ = State::kFetching;
+  pb::Fetch* fetch = out->commands.emplace_back().mutable_fetch();
+  fetch->set_handle(handle_);
+  fetch->set_position(decider_.position());
+  return fetch;
+}
+
+void Choice::FetchMore(SessionOutput* out) {
+  const WorkerLimits& limits = request_.model->limits;
+  const Candidates& lists = pending_.front().candidates;
+  fetch_top_ = std::max(fetch_top_, static_cast<int32_t>(lists.top.size()));
+  fetch_perturbed_ = std::max(fetch_perturbed_, static_cast<int32_t>(lists.perturbed.size()));
+  if (fetch_perturbed_ < limits.max_perturbed) {
+    fetch_perturbed_ = std::min(2 * fetch_perturbed_, limits.max_perturbed);
+  } else if (fetch_top_ < limits.max_top) {
+    fetch_top_ = std::min(2 * fetch_top_, limits.max_top);
+  } else {
+    return FetchRow(out);
+  }
+  fetching_row_ = false;
+  pb::Fetch::More* more = AddFetch(out)->mutable_more();
+  more->set_num_top(fetch_top_);
+  more->set_num_perturbed(fetch_perturbed_);
+}
+
+void Choice::FetchRow(SessionOutput* out) {
+  fetching_row_ = true;
+  row_.clear();
+  AddFetch(out)->mutable_row();
+}
+
+void Choice::OnFetched(const pb::Fetched& event, Nanos now, SessionOutput* out) {
+  if (state_ != State::kFetching || event.position() != decider_.position()) return;
+  if (event.has_values() && fetching_row_) return OnFetchedRow(event.values(), now, out);
+  if (!event.has_more() || fetching_row_) {
+    return Broken("a Fetched that is not what was asked for", now, out);
+  }
+  auto candidates = FromProto(event.more(), request_.model->vocab_size);
+  if (!candidates.ok()) return Broken(std::string(candidates.status().message()), now, out);
+  pending_.front().candidates = *std::move(candidates);
+  Act(decider_.DecideFromCandidates(pending_.front().candidates), now, out);
+  DecideWhatIsPending(now, out);
+}
+
+void Choice::OnFetchedRow(const pb::Fetched::Values& values, Nanos now, SessionOutput* out) {
+  const int32_t vocab_size = request_.model->vocab_size;
+  const int64_t received = static_cast<int64_t>(row_.size());
+  if (!values.row() || values.total() != vocab_size || values.offset() != received ||
+      values.values().empty() || received + values.values_size() > vocab_size) {
+    return Broken(absl::StrCat("row values ", values.offset(), " to ",
+                               int64_t{values.offset()} + values.values_size(), " of ",
+                               values.total(), ": expected from ", received, " of ", vocab_size),
+                  now, out);
+  }
+  row_.insert(row_.end(), values.values().begin(), values.values().end());
+  if (static_cast<int32_t>(row_.size()) < vocab_size) return;
+  const Decision decision = decider_.DecideFromRow(row_);
+  if (decision.kind == Decision::Kind::kToken && request_.logprobs) {
+    pending_.front().candidates = decider_.CandidatesFromRow(row_);
+  }
+  Act(decision, now, out);
+  DecideWhatIsPending(now, out);
+}
+
+std::optional<v1::PositionLogprobs> Choice::LogprobsOf(int32_t token) const {
+  if (!request_.logprobs) return std::nullopt;
+  const Candidates& candidates = pending_.front().candidates;
+  const std::optional<RankedLogit> chosen =
+      row_.empty() ? FindInLists(candidates, token) : FindInRow(row_, token);
+  TANDEM_CHECK(chosen.has_value()) << "token " << token << " was decided from lists without it";
+  return MakeLogprobs(candidates, token, *chosen, request_.model->tokenizer());
+}
+
+bool Choice::IsStopToken(int32_t token) const { return Contains(request_.stop_token_ids, token); }
+
+bool Choice::IsEndToken(int32_t token) const {
+  return !request_.ignore_eos && Contains(request_.model->end_ids, token);
+}
+
+std::string Choice::StopTokenText(int32_t token) {
+  if (!request_.include_stop) return "";
+  const Tokenizer& tokenizer = request_.model->tokenizer();
+  if (!tokenizer.IsSpecial(token)) return detokenizer_.Add(token);
+  return detokenizer_.Flush() + tokenizer.TokenBytes(token, /*first=*/false,
+                                                     /*include_special=*/true);
+}
+
+void Choice::Take(int32_t token, Nanos now, SessionOutput* out) {
+  TANDEM_CHECK(token >= 0 && token < request_.model->tokenizer().vocab_size())
+      << "token " << token << " was decided: the tokenizer does not define it";
+  const bool fetched = state_ == State::kFetching;
+  const int32_t drawn = pending_.front().drawn;
+  const bool miss = drawn >= 0 && drawn != token;
+  std::optional<v1::PositionLogprobs> logprobs = LogprobsOf(token);
+  pending_.pop_front();
+  row_.clear();
+  fetch_top_ = fetch_perturbed_ = 0;
+  state_ = State::kWaiting;
+
+  if (fetched) {
+    counters_.set_fetched(counters_.fetched() + 1);
+  } else {
+    counters_.set_from_lists(counters_.from_lists() + 1);
+  }
+  if (miss) counters_.set_misses(counters_.misses() + 1);
+  decider_.Append(token);
+  ++output_tokens_;
+  if (first_token_at_ < 0) first_token_at_ = now;
+  last_token_at_ = now;
+
+  if (IsStopToken(token) || IsEndToken(token)) {
+    stop_token_ = token;
+    const bool is_stop_token = IsStopToken(token);
+    std::string text;
+    if (is_stop_token) text = StopTokenText(token);
+    StopMatcher::Result result = stop_matcher_.Add(text);
+    EmitToken(token, std::move(result.text), std::move(logprobs), out);
+    return Finish(is_stop_token ? v1::FINISH_REASON_STOP_TOKEN : v1::FINISH_REASON_END_OF_TEXT,
+                  absl::OkStatus(), now, out);
+  }
+  StopMatcher::Result result = stop_matcher_.Add(detokenizer_.Add(token));
+  EmitToken(token, std::move(result.text), std::move(logprobs), out);
+  if (result.stop >= 0) {
+    stop_ = result.stop;
+    return Finish(v1::FINISH_REASON_STOP_STRING, absl::OkStatus(), now, out);
+  }
+  if (output_tokens_ >= request_.MaxNew()) {
+    return Finish(request_.max_tokens.has_value() ? v1::FINISH_REASON_MAX_TOKENS
+                                                  : v1::FINISH_REASON_CONTEXT_FULL,
+                  absl::OkStatus(), now, out);
+  }
+  Extend(token, miss, out);
+}
+
+void Choice::Extend(int32_t token, bool differs, SessionOutput* out) {
+  if (differs) {
+    ++epoch_;
+    pending_.clear();  // of the worker's own continuation, which this cuts
+    counters_.set_rewound(counters_.rewound() + 1);
+  }
+  pb::Extend* extend = out->commands.emplace_back().mutable_extend();
+  extend->set_handle(handle_);
+  extend->set_position(decider_.position() - 1);
+  extend->set_epoch(epoch_);
+  extend->add_tokens(static_cast<uint32_t>(token));
+}
+
+void Choice::EmitToken(int32_t token, std::string text,
+                       std::optional<v1::PositionLogprobs> logprobs, SessionOutput* out) {
+  if (text.empty() && !request_.token_ids && !logprobs.has_value()) return;
+  v1::Delta* delta = out->messages.emplace_back().mutable_delta();
+  delta->set_choice(index_);
+  delta->set_text(std::move(text));
+  if (request_.token_ids) delta->add_token_ids(token);
+  if (logprobs.has_value()) *delta->add_logprobs() = *std::move(logprobs);
+}
+
+void Choice::OnClosed(const pb::Closed& event, Nanos now, SessionOutput* out) {
+  handle_ = 0;
+  if (finished()) return;
+  const std::string& detail = event.detail();
+  switch (event.reason()) {
+    case pb::CLOSE_REASON_EXPIRED:
+      return Finish(v1::FINISH_REASON_DEADLINE,
+                    absl::DeadlineExceededError("the deadline passed at the worker"), now, out);
+    case pb::CLOSE_REASON_REFUSED:
+      // Before admission it is a lack of room; after it, a command of ours was bad.
+      return Finish(v1::FINISH_REASON_ERROR,
+                    opened() ? Internal("the worker refused: ", detail)
+                             : ResourceExhausted("the worker refused: ", detail),
+                    now, out);
+    case pb::CLOSE_REASON_PREEMPTED:
+      return Finish(v1::FINISH_REASON_ERROR,
+                    ResourceExhausted("the worker has no page left: ", detail), now, out);
+    case pb::CLOSE_REASON_DRAINING:
+      return Finish(v1::FINISH_REASON_ERROR, absl::UnavailableError("the worker is draining"), now,
+                    out);
+    case pb::CLOSE_REASON_NON_FINITE:
+      return Finish(v1::FINISH_REASON_ERROR, Internal("not finite: ", detail), now, out);
+    default:
+      return Finish(v1::FINISH_REASON_ERROR,
+                    Internal("the worker closed the session (",
+                             pb::CloseReason_Name(event.reason()), "): ", detail),
+                    now, out);
+  }
+}
+
+void Choice::Broken(std::string what, Nanos now, SessionOutput* out) {
+  Finish(v1::FINISH_REASON_ERROR, Internal("the worker broke the protocol: ", what), now, out);
+}
+
+void Choice::Close(SessionOutput* out) {
+  if (handle_ == 0) return;
+  out->commands.emplace_back().mutable_close()->set_handle(handle_);
+  handle_ = 0;
+}
+
+void Choice::Finish(v1::FinishReason reason, absl::Status status, Nanos now, SessionOutput* out) {
+  if (finished()) return;
+  state_ = State::kFinished;
+  status_ = std::move(status);
+  Close(out);
+  pending_.clear();
+  row_.clear();
+  if (reason != v1::FINISH_REASON_STOP_STRING) {
+    // The replacement of an unfinished character is text too, so it may still complete a stop
+    // string.
+    StopMatcher::Result result = stop_matcher_.Add(detokenizer_.Flush());
+    result.text += stop_matcher_.Flush();
+    if (result.stop >= 0 && status_.ok()) {
+      stop_ = result.stop;
+      reason = v1::FINISH_REASON_STOP_STRING;
+    }
+    if (!result.text.empty()) {
+      v1::Delta* delta = out->messages.emplace_back().mutable_delta();
+      delta->set_choice(index_);
+      delta->set_text(std::move(result.text));
+    }
+  }
+  EmitFinished(reason, now, out);
+}
+
+void Choice::EmitFinished(v1::FinishReason reason, Nanos now, SessionOutput* out) {
+  v1::Finished* finished = out->messages.emplace_back().mutable_finished();
+  finished->set_choice(index_);
+  finished->set_reason(reason);
+  if (reason == v1::FINISH_REASON_STOP_STRING) finished->set_stop(request_.stop_strings[stop_]);
+  if (stop_token_ >= 0) finished->set_stop_token_id(stop_token_);
+  v1::Usage* usage = finished->mutable_usage();
+  usage->set_prompt_tokens(static_cast<int32_t>(request_.prompt.size()));
+  usage->set_cached_tokens(cached_tokens_);
+  usage->set_output_tokens(output_tokens_);
+  v1::Timings* timings = finished->mutable_timings();
+  SetDuration(request_.received, opened() ? opened_at_ : now, timings->mutable_queue());
+  if (opened()) {
+    SetDuration(opened_at_, first_candidates_at_ >= 0 ? first_candidates_at_ : now,
+                timings->mutable_prefill());
+  }
+  SetDuration(first_token_at_, last_token_at_, timings->mutable_decode());
+  *finished->mutable_counters() = counters_;
+  if (reason == v1::FINISH_REASON_ERROR) finished->set_error(std::string(status_.message()));
+}
+
+}  // namespace tandem::text

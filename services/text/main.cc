@@ -1,0 +1,114 @@
+// tandem-text: the text tier. It loads no model file and needs no GPU; everything it knows of a
+// model comes from the workers.
+#include <chrono>
+#include <condition_variable>
+#include <cstdio>
+#include <fstream>
+#include <iostream>
+#include <mutex>
+#include <string>
+
+#include <google/protobuf/stubs/logging.h>
+
+#include <CLI/CLI.hpp>
+
+#include "engine/base/status.h"
+#include "services/common/flags.h"
+#include "services/common/logging.h"
+#include "services/common/signals.h"
+#include "services/text/text_server.h"
+
+namespace tandem::text {
+namespace {
+
+// Appears whole or not at all, so that whoever waits for it can read it at once.
+absl::Status WritePortFile(const std::string& path, int port) {
+  const std::string draft = path + ".new";
+  std::ofstream file(draft);
+  file << port << "\n";
+  file.close();
+  if (!file || std::rename(draft.c_str(), path.c_str()) != 0) {
+    return InvalidArgument("--port-file ", path, ": the file cannot be written");
+  }
+  return absl::OkStatus();
+}
+
+// A bell that a signal rings once.
+class Bell final {
+ public:
+  void Ring() {
+    {
+      std::lock_guard lock(mutex_);
+      rung_ = true;
+    }
+    changed_.notify_all();
+  }
+  void Wait() {
+    std::unique_lock lock(mutex_);
+    changed_.wait(lock, [this] { return rung_; });
+  }
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  bool rung_ = false;
+};
+
+int Main(int argc, char** argv) {
+  Bell stop;
+  const SignalWatcher signals([&stop](int, int count) {
+    if (count > 1) std::_Exit(1);  // asked twice: no more waiting
+    stop.Ring();
+  });
+  TextServerOptions options;
+  options.listen = "127.0.0.1:7700";
+  std::string port_file;
+  int drain_seconds = 30;
+  CLI::App app("The text tier: text and sampling, on decode workers", "tandem-text");
+  app.add_option("--worker", options.workers, "host:port of a decode worker; may be repeated")
+      ->required();
+  app.add_option("--listen", options.listen, "host:port of the public API; port 0: any free one")
+      ->capture_default_str();
+  app.add_option("--port-file", port_file, "write the port that was bound to this file");
+  app.add_option("--shards", options.shards, "threads that own sessions")
+      ->capture_default_str()
+      ->check(CLI::Range(1, kMaxShards));
+  app.add_option("--max-requests", options.max_requests,
+                 "generations at once; more are refused at once")
+      ->capture_default_str()
+      ->check(CLI::Range(1, kMaxRequests));
+  app.add_option("--drain-seconds", drain_seconds,
+                 "after SIGTERM, how long what runs may go on before it is cancelled")
+      ->capture_default_str()
+      ->check(CLI::Range(0, 86400));
+  AddTlsFlags(app, &options.tls);
+  app.add_option("--worker-tls-cert", options.worker_tls.certificate,
+                 "PEM file of the certificate chain that workers are shown");
+  app.add_option("--worker-tls-key", options.worker_tls.key, "PEM file of its private key");
+  app.add_option("--worker-tls-ca", options.worker_tls.authority,
+                 "PEM file of the authority that must have signed the workers' certificates");
+  if (const std::optional<int> exit_code = ParseFlags(app, argc, argv)) return *exit_code;
+  InitLogging("tandem-text");
+  // It would write a line for each request that is not UTF-8. The client is told; the log is not
+  // theirs to fill.
+  google::protobuf::SetLogHandler(nullptr);
+
+  auto server = TextServer::Start(options);
+  if (!server.ok()) return UsageError(app, server.status());
+  if (!port_file.empty()) {
+    const absl::Status written = WritePortFile(port_file, (*server)->port());
+    if (!written.ok()) return UsageError(app, written);
+  }
+  LogInfo("listening on ", (*server)->address(), ", ", options.workers.size(), " workers, ",
+          options.shards, " shards");
+  stop.Wait();
+  LogInfo("draining ", (*server)->active(), " requests for at most ", drain_seconds, " s");
+  (*server)->Drain(std::chrono::seconds(drain_seconds));
+  LogInfo("drained");
+  return 0;
+}
+
+}  // namespace
+}  // namespace tandem::text
+
+int main(int argc, char** argv) { return tandem::text::Main(argc, argv); }

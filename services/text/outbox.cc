@@ -1,0 +1,53 @@
+#include "services/text/outbox.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace tandem::text {
+
+void Outbox::Add(v1::GenerateResponse message) {
+  bytes_ += static_cast<int64_t>(message.ByteSizeLong());
+  if (!Merge(message)) messages_.push_back(std::move(message));
+}
+
+bool Outbox::Merge(v1::GenerateResponse& message) {
+  if (message.has_progress()) {
+    for (v1::GenerateResponse& waiting : messages_) {
+      if (!waiting.has_progress()) continue;
+      bytes_ -= static_cast<int64_t>(waiting.ByteSizeLong());
+      waiting = std::move(message);
+      return true;
+    }
+  }
+  if (message.has_delta()) {
+    v1::Delta& delta = *message.mutable_delta();
+    for (v1::GenerateResponse& waiting : messages_) {
+      if (!waiting.has_delta() || waiting.delta().choice() != delta.choice()) continue;
+      v1::Delta& joined = *waiting.mutable_delta();
+      joined.mutable_text()->append(delta.text());
+      joined.mutable_token_ids()->MergeFrom(delta.token_ids());
+      for (v1::PositionLogprobs& logprobs : *delta.mutable_logprobs()) {
+        *joined.add_logprobs() = std::move(logprobs);
+      }
+      return true;
+    }
+  }
+  return false;
+}
+
+std::optional<v1::GenerateResponse> Outbox::Take() {
+  if (messages_.empty()) return std::nullopt;
+  v1::GenerateResponse message = std::move(messages_.front());
+  messages_.pop_front();
+  bytes_ = messages_.empty()
+               ? 0
+               : std::max<int64_t>(0, bytes_ - static_cast<int64_t>(message.ByteSizeLong()));
+  return message;
+}
+
+void Outbox::Clear() {
+  messages_.clear();
+  bytes_ = 0;
+}
+
+}  // namespace tandem::text

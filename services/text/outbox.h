@@ -1,0 +1,43 @@
+// What waits to be written to one client: bounded, because deltas of a choice that wait are joined
+// into one, and because its session is paused while too many bytes wait.
+//
+// Of each choice at most one delta and one Finished wait, of the request one Started and one
+// Progress (the last).
+//
+// Not thread-safe.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <optional>
+
+#include "tandem/v1/generation.pb.h"
+
+namespace tandem::text {
+
+class Outbox final {
+ public:
+  // Above `pause_bytes` the session is to be paused, below half of it to go on.
+  static constexpr int64_t kPauseBytes = 64 << 10;
+  explicit Outbox(int64_t pause_bytes = kPauseBytes) : pause_bytes_(pause_bytes) {}
+
+  void Add(v1::GenerateResponse message);
+  // The next to be written; none: empty.
+  std::optional<v1::GenerateResponse> Take();
+  void Clear();
+
+  bool empty() const { return messages_.empty(); }
+  int64_t bytes() const { return bytes_; }
+  bool full() const { return bytes_ > pause_bytes_; }
+  bool drained() const { return bytes_ <= pause_bytes_ / 2; }
+
+ private:
+  // Joins a delta or replaces a progress. False: it stands alone.
+  bool Merge(v1::GenerateResponse& message);
+
+  const int64_t pause_bytes_;
+  std::deque<v1::GenerateResponse> messages_;
+  int64_t bytes_ = 0;  // serialised size, about: that of the parts as they were added
+};
+
+}  // namespace tandem::text

@@ -1,0 +1,63 @@
+// A Generate request after every field of it was looked at: what sessions are made of.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "engine/base/clock.h"
+#include "engine/sampling/parameters.h"
+#include "services/text/served_model.h"
+#include "tandem/v1/generation.pb.h"
+
+namespace tandem::text {
+
+inline constexpr int32_t kMaxChoices = 16;
+inline constexpr int32_t kMaxStopTokens = 16;
+inline constexpr int32_t kMaxLogprobs = 20;
+inline constexpr int32_t kMaxRequestIdBytes = 128;
+inline constexpr int32_t kMaxPriority = 100;
+inline constexpr int32_t kMaxMessages = 4096;
+// So that an Open fits into one frame.
+inline constexpr int32_t kMaxListedIds = 16384;
+
+struct GenerationRequest {
+  std::string request_id;
+  std::shared_ptr<const ServedModel> model;
+  std::vector<int32_t> prompt;        // at least one token, fewer than the context
+  SamplingParameters sampling;        // with the seed that is used
+  int32_t choices = 1;                // [1, kMaxChoices]
+  std::optional<int32_t> max_tokens;  // absent: up to the context
+  std::vector<std::string> stop_strings;
+  std::vector<int32_t> stop_token_ids;
+  bool ignore_eos = false;
+  bool include_stop = false;
+  bool logprobs = false;  // which ones: sampling.num_raw_top and report_ids
+  bool token_ids = false;
+  bool prefill_progress = false;
+  int32_t priority = 0;
+  int32_t run_ahead = 0;  // most tokens that the worker may draw before they are confirmed
+  Nanos received = 0;
+  Nanos deadline = kNoDeadline;
+
+  // Output tokens that there is room for: max_tokens, or what is left of the context.
+  int32_t MaxNew() const {
+    return max_tokens.value_or(model->context_length - static_cast<int32_t>(prompt.size()));
+  }
+};
+
+// Checks every field against its range in generation.proto and against the model, renders the chat
+// and encodes the text: work of up to seconds for a prompt of megabytes, so not for a thread that
+// others wait for. Times are left to the caller.
+//
+// random: 64 random bits, for a seed or a request id that is not given.
+// INVALID_ARGUMENT names the field, the value and the limit. REQUIRES CheckMessage passed.
+absl::StatusOr<GenerationRequest> CheckRequest(const v1::GenerateRequest& request,
+                                               std::shared_ptr<const ServedModel> model,
+                                               const std::function<uint64_t()>& random);
+
+}  // namespace tandem::text

@@ -1,0 +1,81 @@
+// Which worker a new session goes to: of the connected workers that serve its model, the one with
+// the least load.
+//
+// Load of a worker: what it last reported (sessions running and queued, of all text replicas), or
+// the choices that this replica has there, whichever is more. The second corrects for opens that
+// the report cannot know of yet.
+//
+// Thread-safe.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "services/text/served_model.h"
+#include "tandem/decode/v1/decode.pb.h"
+
+namespace tandem::text {
+
+// The way to a worker. Thread-safe.
+class WorkerLink {
+ public:
+  virtual ~WorkerLink() = default;
+  // Queues commands for the stream of this connection, to be sent together with whatever else
+  // waits. Each Open among them gets the next handles: the return value has their first ones, in
+  // the order of the Opens. None, if that connection is gone: then nothing was queued, and
+  // OnWorkerLost has been or will be called for it.
+  virtual std::vector<uint64_t> Send(int32_t shard, uint64_t connection,
+                                     std::vector<decode::v1::Command> commands) = 0;
+};
+
+// A worker as one connection to it knows it. Connections are numbered over all workers.
+struct WorkerRef {
+  int32_t worker = -1;
+  uint64_t connection = 0;
+  WorkerLink* link = nullptr;
+  std::shared_ptr<const ServedModel> model;
+};
+
+class Router final {
+ public:
+  struct ModelCount {
+    std::shared_ptr<const ServedModel> model;
+    int32_t workers = 0;
+  };
+
+  void Connected(const WorkerRef& worker);
+  void Lost(uint64_t connection);
+  void Report(uint64_t connection, const decode::v1::Load& load);
+
+  // The model of that name; an empty name is the only one served. NOT_FOUND: no such model among
+  // those served; UNAVAILABLE: no worker is connected; INVALID_ARGUMENT: no name, and several
+  // models.
+  absl::StatusOr<std::shared_ptr<const ServedModel>> Find(const std::string& name) const;
+  // By name.
+  std::vector<ModelCount> Models() const;
+  bool any() const;
+
+  // Picks a worker and counts the choices to it until Release. UNAVAILABLE: none serves that model
+  // any more.
+  absl::StatusOr<WorkerRef> Place(const ServedModel& model, int32_t choices);
+  // Nothing, if the connection is gone.
+  void Release(uint64_t connection, int32_t choices);
+
+ private:
+  struct Worker {
+    WorkerRef ref;
+    int64_t reported = 0;
+    int64_t placed = 0;
+    int64_t load() const { return reported > placed ? reported : placed; }
+  };
+
+  mutable std::mutex mutex_;
+  std::map<uint64_t, Worker> workers_;  // by connection; guarded by mutex_
+};
+
+}  // namespace tandem::text

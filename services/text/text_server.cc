@@ -1,0 +1,134 @@
+#include "services/text/text_server.h"
+
+#include <thread>
+#include <utility>
+
+#include "absl/strings/numbers.h"
+#include "engine/base/status.h"
+#include "services/common/channel.h"
+#include "services/common/decode_codec.h"
+
+namespace tandem::text {
+namespace {
+
+using std::chrono::milliseconds;
+
+constexpr milliseconds kDrainPoll{20};
+constexpr milliseconds kCancelPatience{1000};  // for clients to read their last message
+
+// host:port, since a worker is dialled directly.
+absl::Status CheckAddress(const std::string& address) {
+  const size_t colon = address.rfind(':');
+  int32_t port = 0;
+  if (colon == std::string::npos || colon == 0 ||
+      !absl::SimpleAtoi(address.substr(colon + 1), &port) || port < 1 || port > 65535) {
+    return InvalidArgument("--worker ", address, ": it must be host:port, the port 1 to 65535");
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CheckOptions(const TextServerOptions& options) {
+  if (options.workers.empty()) return InvalidArgument("--worker is not given: at least one");
+  for (const std::string& worker : options.workers) RETURN_IF_ERROR(CheckAddress(worker));
+  if (options.shards < 1 || options.shards > kMaxShards) {
+    return InvalidArgument("--shards is ", options.shards, ": it must be 1 to ", kMaxShards);
+  }
+  if (options.max_requests < 1 || options.max_requests > kMaxRequests) {
+    return InvalidArgument("--max-requests is ", options.max_requests, ": it must be 1 to ",
+                           kMaxRequests);
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
+TextServer::TextServer() : health_({kServiceName}) {}
+
+absl::StatusOr<std::unique_ptr<TextServer>> TextServer::Start(const TextServerOptions& options) {
+  RETURN_IF_ERROR(CheckOptions(options));
+  std::unique_ptr<TextServer> out(new TextServer());
+  std::vector<Shard*> shards;
+  for (int32_t i = 0; i < options.shards; ++i) {
+    out->shards_.push_back(std::make_unique<Shard>(i, &out->router_));
+    shards.push_back(out->shards_.back().get());
+  }
+  out->service_ = std::make_unique<GenerationService>(
+      GenerationServiceOptions{.max_requests = options.max_requests}, &out->router_, shards);
+  grpc::Service* const services[] = {out->service_.get(), &out->health_};
+  ASSIGN_OR_RETURN(out->server_, RpcServer::Start({.listen = options.listen,
+                                                   .tls = options.tls,
+                                                   .max_receive_bytes = kMaxRequestBytes,
+                                                   .max_send_bytes = kMaxResponseBytes},
+                                                  services));
+  // Last, since they call into all of the above.
+  for (const std::string& address : options.workers) {
+    WorkerConnectionOptions connection;
+    connection.address = address;
+    ASSIGN_OR_RETURN(connection.channel, MakeChannel({.target = address,
+                                                      .tls = options.worker_tls,
+                                                      .max_receive_bytes = kMaxFrameBytes,
+                                                      .max_send_bytes = kMaxFrameBytes}));
+    connection.worker = static_cast<int32_t>(out->connections_.size());
+    connection.num_shards = options.shards;
+    connection.silence = options.worker_silence;
+    out->connections_.push_back(
+        std::make_unique<WorkerConnection>(std::move(connection), &out->cache_, out.get()));
+  }
+  return out;
+}
+
+TextServer::~TextServer() {
+  // Calls end before what they stand on does.
+  health_.Shutdown();
+  if (service_ != nullptr) service_->Drain();
+  for (const auto& shard : shards_) {
+    shard->CancelAll(absl::UnavailableError("the server is shutting down"));
+  }
+  server_.reset();
+  service_.reset();
+  // Connections call into shards and shards into connections, so the first only stop, and go once
+  // the second are gone.
+  for (const auto& connection : connections_) connection->Stop();
+  for (const auto& connection : connections_) connection->Join();
+  shards_.clear();
+  connections_.clear();
+}
+
+void TextServer::Drain(milliseconds patience) {
+  health_.Shutdown();
+  service_->Drain();
+  const auto end = std::chrono::steady_clock::now() + patience;
+  while (active() > 0 && std::chrono::steady_clock::now() < end) {
+    std::this_thread::sleep_for(kDrainPoll);
+  }
+  for (const auto& shard : shards_) {
+    shard->CancelAll(absl::UnavailableError("the server is shutting down"));
+  }
+  server_->Shutdown(kCancelPatience);
+}
+
+void TextServer::OnConnected(const WorkerRef& worker) {
+  std::lock_guard lock(health_mutex_);
+  router_.Connected(worker);
+  health_.Set(kServiceName, router_.any());
+}
+
+void TextServer::OnLost(uint64_t connection, const absl::Status& status) {
+  {
+    std::lock_guard lock(health_mutex_);
+    router_.Lost(connection);
+    health_.Set(kServiceName, router_.any());
+  }
+  for (const auto& shard : shards_) shard->OnWorkerLost(connection, status);
+}
+
+void TextServer::OnEvents(uint64_t connection, int32_t shard,
+                          std::vector<decode::v1::Event> events) {
+  shards_[shard]->OnEvents(connection, std::move(events));
+}
+
+void TextServer::OnLoad(uint64_t connection, const decode::v1::Load& load) {
+  router_.Report(connection, load);
+}
+
+}  // namespace tandem::text

@@ -1,0 +1,77 @@
+// The text tier as one object: connections to workers, router, shards, the public API, health. What
+// main runs and tests start.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "services/common/health_service.h"
+#include "services/common/server.h"
+#include "services/text/generation_service.h"
+#include "services/text/model_text_cache.h"
+#include "services/text/router.h"
+#include "services/text/shard.h"
+#include "services/text/worker_connection.h"
+
+namespace tandem::text {
+
+struct TextServerOptions {
+  std::vector<std::string> workers;  // host:port of each decode worker, dialled directly
+  TlsFiles worker_tls;
+  std::string listen = "127.0.0.1:0";
+  TlsFiles tls;
+  int32_t shards = 1;          // [1, kMaxShards]
+  int32_t max_requests = 256;  // [1, kMaxRequests]
+  std::chrono::milliseconds worker_silence{2000};
+};
+
+inline constexpr int32_t kMaxShards = 64;
+inline constexpr int32_t kMaxRequests = 65536;
+
+class TextServer final : public WorkerListener {
+ public:
+  // The name that health knows the API by: SERVING while a worker is connected and its tokenizer is
+  // here.
+  static constexpr char kServiceName[] = "tandem.v1.Generation";
+
+  // Serves when it returns, with or without a worker. INVALID_ARGUMENT names the flag, the value
+  // and the limit; else the errors of MakeChannel and RpcServer::Start.
+  static absl::StatusOr<std::unique_ptr<TextServer>> Start(const TextServerOptions& options);
+  ~TextServer() override;
+
+  int port() const { return server_->port(); }
+  const std::string& address() const { return server_->address(); }
+  // Generate calls that are not done.
+  int32_t active() const { return service_->active(); }
+  // Workers that are connected.
+  bool serving() const { return router_.any(); }
+
+  // NOT_SERVING, no new requests; waits for those that run, at most `patience`, then cancels the
+  // rest.
+  void Drain(std::chrono::milliseconds patience);
+
+  void OnConnected(const WorkerRef& worker) override;
+  void OnLost(uint64_t connection, const absl::Status& status) override;
+  void OnEvents(uint64_t connection, int32_t shard, std::vector<decode::v1::Event> events) override;
+  void OnLoad(uint64_t connection, const decode::v1::Load& load) override;
+
+ private:
+  TextServer();
+
+  std::mutex health_mutex_;  // orders changes of the router with those of health
+  HealthService health_;
+  Router router_;
+  ModelTextCache cache_;
+  // Destroyed in the opposite order: first the server, so that no call is left when the rest goes.
+  std::vector<std::unique_ptr<WorkerConnection>> connections_;
+  std::vector<std::unique_ptr<Shard>> shards_;
+  std::unique_ptr<GenerationService> service_;
+  std::unique_ptr<RpcServer> server_;
+};
+
+}  // namespace tandem::text

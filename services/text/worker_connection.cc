@@ -1,0 +1,340 @@
+#include "services/text/worker_connection.h"
+
+#include <algorithm>
+#include <random>
+#include <utility>
+
+#include "engine/base/check.h"
+#include "engine/base/status.h"
+#include "services/common/decode_codec.h"
+#include "services/common/grpc_status.h"
+#include "services/common/logging.h"
+
+namespace tandem::text {
+namespace {
+
+namespace pb = decode::v1;
+using std::chrono::milliseconds;
+using std::chrono::steady_clock;
+
+constexpr milliseconds kWatchInterval{100};
+constexpr milliseconds kStable{10'000};  // a connection that lasted so long was a good one
+constexpr int64_t kMaxTokenizerBytes = int64_t{128} << 20;
+
+uint64_t HandleOf(const pb::Event& event) {
+  switch (event.event_case()) {
+    case pb::Event::kOpened:
+      return event.opened().handle();
+    case pb::Event::kPrefill:
+      return event.prefill().handle();
+    case pb::Event::kCandidates:
+      return event.candidates().handle();
+    case pb::Event::kFetched:
+      return event.fetched().handle();
+    case pb::Event::kClosed:
+      return event.closed().handle();
+    case pb::Event::kHello:
+    case pb::Event::EVENT_NOT_SET:
+      return 0;
+  }
+  return 0;
+}
+
+}  // namespace
+
+// Moves messages, and knows when it may: the owner writes under its mutex while `stream_` is this.
+class WorkerConnection::Stream final
+    : public grpc::ClientBidiReactor<pb::DecodeRequest, pb::DecodeResponse> {
+ public:
+  explicit Stream(WorkerConnection* owner) : owner_(owner) {}
+
+  void Start() {
+    owner_->stub_->async()->Decode(&context_, this);
+    AddHold();  // for writes, which start outside of reactions; removed with the last read
+    StartRead(&frame_);
+    StartCall();
+  }
+
+  void Write(pb::DecodeRequest frame) {
+    outgoing_ = std::move(frame);
+    StartWrite(&outgoing_);
+  }
+
+  void Cancel() { context_.TryCancel(); }
+
+  void OnReadDone(bool ok) override {
+    if (ok) {
+      owner_->OnFrame(std::move(frame_));
+      frame_.Clear();
+      return StartRead(&frame_);
+    }
+    {
+      std::lock_guard lock(owner_->mutex_);
+      owner_->stream_ = nullptr;
+    }
+    RemoveHold();
+  }
+
+  void OnWriteDone(bool ok) override {
+    std::lock_guard lock(owner_->mutex_);
+    owner_->writing_ = false;
+    if (ok) owner_->PumpLocked();
+  }
+
+  void OnDone(const grpc::Status& status) override {
+    // Nothing of this may be touched once the owner can see `ended_`.
+    WorkerConnection* const owner = owner_;
+    std::lock_guard lock(owner->mutex_);
+    owner->FailLocked(status.ok() ? absl::UnavailableError("the worker ended the stream")
+                                  : FromGrpc(status));
+    owner->ended_ = true;
+    owner->changed_.notify_all();
+  }
+
+ private:
+  WorkerConnection* const owner_;
+  grpc::ClientContext context_;
+  pb::DecodeResponse frame_;
+  pb::DecodeRequest outgoing_;
+};
+
+WorkerConnection::WorkerConnection(WorkerConnectionOptions options, ModelTextCache* cache,
+                                   WorkerListener* listener)
+    : options_(std::move(options)),
+      cache_(cache),
+      listener_(listener),
+      stub_(pb::DecodeWorker::NewStub(options_.channel)),
+      connection_(static_cast<uint64_t>(options_.worker) << 32),
+      packer_(options_.num_shards) {
+  thread_ = std::thread([this] { Run(); });
+}
+
+WorkerConnection::~WorkerConnection() {
+  Stop();
+  Join();
+}
+
+void WorkerConnection::Join() {
+  if (thread_.joinable()) thread_.join();
+}
+
+void WorkerConnection::Stop() {
+  {
+    std::lock_guard lock(mutex_);
+    stop_ = true;
+    if (fetch_context_ != nullptr) fetch_context_->TryCancel();
+  }
+  changed_.notify_all();
+}
+
+void WorkerConnection::Run() {
+  std::mt19937_64 random(std::random_device{}());
+  milliseconds pause = options_.min_pause;
+  std::string last_complaint;
+  while (true) {
+    const auto dialled = steady_clock::now();
+    const absl::Status status = Serve();
+    // A worker that comes up and goes down again is no reason to hurry.
+    if (steady_clock::now() - dialled > kStable) pause = options_.min_pause;
+    if (status.ok()) {
+      last_complaint.clear();
+    } else if (last_complaint != status.message()) {
+      // A worker that is not up is tried again and again; it is told once.
+      last_complaint = std::string(status.message());
+      LogWarning("worker ", options_.address, ": ", last_complaint);
+    }
+    const int64_t jitter = static_cast<int64_t>(random() % 51) - 25;
+    if (WaitUntilStopped(pause + pause * jitter / 100)) return;
+    pause = std::min(2 * pause, options_.max_pause);
+  }
+}
+
+bool WorkerConnection::WaitUntilStopped(milliseconds pause) {
+  std::unique_lock lock(mutex_);
+  return changed_.wait_for(lock, pause, [this] { return stop_; });
+}
+
+absl::Status WorkerConnection::Serve() {
+  Stream stream(this);
+  std::unique_lock lock(mutex_);
+  if (stop_) return absl::OkStatus();
+  ++connection_;
+  const uint64_t connection = connection_;
+  connected_ = writing_ = ended_ = false;
+  failure_ = absl::OkStatus();
+  hello_.reset();
+  packer_.Clear();
+  stream_ = &stream;
+  lock.unlock();
+  stream.Start();
+
+  lock.lock();
+  changed_.wait_for(lock, options_.hello_patience,
+                    [this] { return stop_ || !failure_.ok() || hello_.has_value(); });
+  absl::Status status = failure_;
+  if (status.ok() && !hello_.has_value()) status = absl::UnavailableError("no Hello came");
+  WorkerRef worker{.worker = options_.worker, .connection = connection, .link = this};
+  if (status.ok() && !stop_) {
+    const pb::Hello hello = *hello_;
+    lock.unlock();
+    auto text = cache_->Get(hello.tokenizer_fingerprint(), [this] { return FetchTokenizer(); });
+    auto model = text.ok() ? MakeServedModel(hello, *std::move(text))
+                           : absl::StatusOr<std::shared_ptr<const ServedModel>>(text.status());
+    lock.lock();
+    status = model.status();
+    if (status.ok()) status = failure_;
+    if (status.ok()) worker.model = *std::move(model);
+  }
+  const bool connect = status.ok() && !stop_;
+  if (connect) {
+    connected_ = true;
+    last_frame_ = steady_clock::now();
+    lock.unlock();
+    LogInfo("worker ", options_.address, " serves ", worker.model->name, " (",
+            worker.model->WorkerFingerprint(), ")");
+    listener_->OnConnected(worker);
+    lock.lock();
+    status = Watch(lock);
+    connected_ = false;
+    const bool stopping = stop_;
+    lock.unlock();
+    if (!stopping) LogWarning("worker ", options_.address, " is lost: ", status.message());
+    listener_->OnLost(connection, absl::UnavailableError(
+                                      absl::StrCat("the worker was lost: ", status.message())));
+    lock.lock();
+  }
+  stream.Cancel();
+  changed_.wait(lock, [this] { return ended_; });
+  return connect || stop_ ? absl::OkStatus() : status;
+}
+
+absl::Status WorkerConnection::Watch(std::unique_lock<std::mutex>& lock) {
+  auto checked = steady_clock::now();
+  while (true) {
+    changed_.wait_for(lock, kWatchInterval, [this] { return stop_ || !failure_.ok(); });
+    if (!failure_.ok()) return failure_;
+    if (stop_) return absl::CancelledError("this side stops");
+    const auto now = steady_clock::now();
+    // If this process was not run for a while, the frames that came meanwhile are still unread.
+    if (now - checked > options_.silence / 2) last_frame_ = now;
+    if (now - last_frame_ > options_.silence) {
+      return absl::UnavailableError(
+          absl::StrCat("no frame came for ", options_.silence.count(), " ms"));
+    }
+    checked = now;
+  }
+}
+
+absl::StatusOr<TokenizerData> WorkerConnection::FetchTokenizer() {
+  grpc::ClientContext context;
+  context.set_deadline(std::chrono::system_clock::now() + options_.fetch_patience);
+  {
+    std::lock_guard lock(mutex_);
+    if (stop_) return absl::CancelledError("this side stops");
+    fetch_context_ = &context;
+  }
+  std::string bytes;
+  int64_t total = -1;
+  pb::GetTokenizerResponse chunk;
+  const auto reader = stub_->GetTokenizer(&context, pb::GetTokenizerRequest());
+  bool too_much = false;
+  while (reader->Read(&chunk)) {
+    if (total < 0) total = chunk.total_bytes();
+    too_much |= total > kMaxTokenizerBytes ||
+                static_cast<int64_t>(bytes.size() + chunk.chunk().size()) > total;
+    if (too_much) {
+      context.TryCancel();
+      break;
+    }
+    bytes += chunk.chunk();
+  }
+  const grpc::Status status = reader->Finish();
+  {
+    std::lock_guard lock(mutex_);
+    fetch_context_ = nullptr;
+  }
+  if (too_much) {
+    return ResourceExhausted("the tokenizer has ", total, " bytes, or more than it says: at most ",
+                             kMaxTokenizerBytes);
+  }
+  if (!status.ok()) return FromGrpc(status);
+  if (static_cast<int64_t>(bytes.size()) != total) {
+    return absl::DataLossError(
+        absl::StrCat("the tokenizer has ", bytes.size(), " bytes: it should be ", total));
+  }
+  pb::TokenizerData message;
+  if (!message.ParseFromString(bytes)) {
+    return absl::DataLossError("the tokenizer's bytes are no TokenizerData");
+  }
+  return FromProto(message);
+}
+
+absl::Status WorkerConnection::CheckFrame(const pb::DecodeResponse& frame, bool first) const {
+  if (first) {
+    if (frame.events().empty() || !frame.events(0).has_hello()) {
+      return FailedPrecondition("the first event is no Hello");
+    }
+    RETURN_IF_ERROR(CheckHello(frame.events(0).hello()));
+  }
+  for (int i = first ? 1 : 0; i < frame.events_size(); ++i) {
+    const pb::Event& event = frame.events(i);
+    if (event.event_case() == pb::Event::EVENT_NOT_SET) {
+      return Unimplemented("an event of a kind that this side does not know");
+    }
+    if (event.has_hello()) return InvalidArgument("a second Hello");
+    if (HandleOf(event) < FramePacker::kHandlesPerOpen || !packer_.Given(HandleOf(event))) {
+      return InvalidArgument("an event for handle ", HandleOf(event), ", which was never given");
+    }
+  }
+  return absl::OkStatus();
+}
+
+void WorkerConnection::OnFrame(pb::DecodeResponse frame) {
+  uint64_t connection = 0;
+  {
+    std::lock_guard lock(mutex_);
+    last_frame_ = steady_clock::now();
+    connection = connection_;
+    const bool first = !hello_.has_value();
+    const absl::Status status = CheckFrame(frame, first);
+    if (!status.ok()) return FailLocked(status);
+    if (first) {
+      hello_ = std::move(*frame.mutable_events(0)->mutable_hello());
+      changed_.notify_all();
+    }
+    if (!connected_) return;
+  }
+  if (frame.has_load()) listener_->OnLoad(connection, frame.load());
+  std::vector<std::vector<pb::Event>> by_shard(options_.num_shards);
+  for (pb::Event& event : *frame.mutable_events()) {
+    if (event.has_hello()) continue;
+    by_shard[packer_.ShardOf(HandleOf(event))].push_back(std::move(event));
+  }
+  for (int32_t shard = 0; shard < options_.num_shards; ++shard) {
+    if (by_shard[shard].empty()) continue;
+    listener_->OnEvents(connection, shard, std::move(by_shard[shard]));
+  }
+}
+
+void WorkerConnection::FailLocked(absl::Status status) {
+  if (!failure_.ok()) return;
+  failure_ = std::move(status);
+  changed_.notify_all();
+}
+
+std::vector<uint64_t> WorkerConnection::Send(int32_t shard, uint64_t connection,
+                                             std::vector<pb::Command> commands) {
+  std::lock_guard lock(mutex_);
+  if (connection != connection_ || !connected_ || stream_ == nullptr) return {};
+  std::vector<uint64_t> first_handles = packer_.Add(shard, std::move(commands));
+  PumpLocked();
+  return first_handles;
+}
+
+void WorkerConnection::PumpLocked() {
+  if (writing_ || stream_ == nullptr || packer_.empty()) return;
+  writing_ = true;
+  stream_->Write(packer_.Next());
+}
+
+}  // namespace tandem::text

@@ -1,0 +1,103 @@
+// tandem-worker. Exit codes: 0 after a drain (SIGTERM or SIGINT), 1 for a failure, 2 for a wrong
+// command line, 128 + signal for a second signal, which does not wait.
+#include <unistd.h>
+
+#include <atomic>
+#include <filesystem>
+#include <fstream>
+#include <iostream>
+#include <string>
+
+#include "absl/strings/str_split.h"
+#include "services/common/flags.h"
+#include "services/common/logging.h"
+#include "services/common/progress.h"
+#include "services/common/signals.h"
+#include "services/common/version.h"
+#include "services/worker/backend.h"
+#include "services/worker/options.h"
+#include "services/worker/worker.h"
+
+namespace tandem {
+namespace {
+
+std::string Message(const absl::Status& status) {
+  return std::string(status.message().data(), status.message().size());
+}
+
+int Fail(const std::string& what) {
+  LogError(what);
+  return 1;
+}
+
+// Through a second file, so that nobody reads half a number.
+bool WritePortFile(const std::string& path, int port) {
+  const std::string partial = path + ".partial";
+  {
+    std::ofstream file(partial);
+    file << port << "\n";
+    if (!file.flush()) return false;
+  }
+  std::error_code error;
+  std::filesystem::rename(partial, path, error);
+  return !error;
+}
+
+int RunWorker(const WorkerOptions& options) {
+  // Set while a drain has something to wait for.
+  std::atomic<Worker*> serving = nullptr;
+  const SignalWatcher signals([&serving](int signal, int count) {
+    if (count > 1) _exit(128 + signal);
+    Worker* const worker = serving.load();
+    LogInfo("signal ", signal,
+            worker == nullptr ? ": nothing is served yet, goodbye" : ": draining");
+    if (worker == nullptr) _exit(0);
+    worker->RequestDrain();
+  });
+
+  absl::StatusOr<std::unique_ptr<kernels::Ops>> ops = MakeOps(options.device, options.threads);
+  if (!ops.ok()) return Fail(Message(ops.status()));
+  LogInfo("version ", std::string(Version()), ", device ", options.device, ": ",
+          (*ops)->info().name, ", ", (*ops)->info().device);
+  absl::StatusOr<std::unique_ptr<Worker>> worker = Worker::Listen(options.server);
+  if (!worker.ok()) {
+    Fail(Message(worker.status()));
+    return absl::IsInvalidArgument(worker.status()) ? kExitUsage : 1;
+  }
+  LogInfo("listening on ", (*worker)->address());
+  if (!options.port_file.empty() && !WritePortFile(options.port_file, (*worker)->port())) {
+    return Fail("--port-file " + options.port_file + ": it cannot be written");
+  }
+  {
+    absl::StatusOr<std::unique_ptr<Checkpoint>> checkpoint = OpenCheckpoint(options.model);
+    if (!checkpoint.ok()) {
+      return Fail("--model " + options.model + ": " + Message(checkpoint.status()));
+    }
+    Progress progress("loading " + options.name, isatty(STDERR_FILENO) == 1, std::cerr);
+    const absl::Status loaded =
+        (*worker)->Load(**checkpoint, *std::move(ops), {options.name, options.engine},
+                        [&](int64_t done, int64_t total) { progress.Update(done, total); });
+    if (!loaded.ok()) {
+      Fail(Message(loaded));
+      return absl::IsOutOfRange(loaded) ? kExitUsage : 1;
+    }
+  }
+  const absl::string_view description = (*worker)->description();
+  for (absl::string_view line : absl::StrSplit(description, '\n', absl::SkipEmpty())) LogInfo(line);
+  LogInfo("serving ", options.name, " on ", (*worker)->address());
+  serving = worker->get();
+  const absl::Status ended = (*worker)->Run();
+  if (!ended.ok()) return Fail(Message(ended));
+  LogInfo("drained");
+  return 0;
+}
+
+}  // namespace
+}  // namespace tandem
+
+int main(int argc, char** argv) {
+  tandem::WorkerOptions options;
+  if (const auto exit_code = tandem::ParseOptions(argc, argv, &options)) return *exit_code;
+  tandem::InitLogging("tandem-worker");
+  return tandem::RunWorker(options);
+}

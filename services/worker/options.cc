@@ -1,0 +1,63 @@
+#include "services/worker/options.h"
+
+#include <algorithm>
+#include <filesystem>
+
+#include "engine/base/status.h"
+#include "services/common/flags.h"
+
+namespace tandem {
+namespace {
+
+// Clients send it, and logs and metrics show it.
+bool IsName(const std::string& name) {
+  return !name.empty() && name.size() <= 128 &&
+         std::all_of(name.begin(), name.end(), [](char c) { return c >= ' ' && c <= '~'; });
+}
+
+}  // namespace
+
+std::optional<int> ParseOptions(int argc, const char* const* argv, WorkerOptions* options) {
+  EngineOptions& engine = options->engine;
+  options->server.listen = "127.0.0.1:7701";
+  CLI::App app("Serves one model's layers and KV caches to text tiers.", "tandem-worker");
+  app.add_option("--model", options->model, "The model, a .gguf file")->required();
+  app.add_option("--name", options->name,
+                 "Name it is served under; default: the file's without its ending");
+  app.add_option("--listen", options->server.listen, "host:port; port 0 takes any free one")
+      ->capture_default_str();
+  app.add_option("--port-file", options->port_file, "Write the port to this file once it listens");
+  app.add_option("--device", options->device, "auto, cpu, reference or cuda")
+      ->check(CLI::IsMember({"auto", "cpu", "reference", "cuda"}))
+      ->capture_default_str();
+  app.add_option("--threads", options->threads, "Threads of the cpu device; 0: one per core")
+      ->check(CLI::Range(0, 256))
+      ->capture_default_str();
+  app.add_option("--context", engine.context_length, "Tokens of a session; 0: the model's limit")
+      ->check(CLI::Range(0, 1 << 24))
+      ->capture_default_str();
+  app.add_option("--max-sessions", engine.max_sessions, "Sessions that run at once")
+      ->check(CLI::Range(1, 4096))
+      ->capture_default_str();
+  app.add_option("--max-queued", engine.max_queued,
+                 "Sessions that wait for a place; more are refused at once")
+      ->check(CLI::Range(0, 1 << 16))
+      ->capture_default_str();
+  app.add_option("--step-tokens", engine.step_tokens, "Tokens that a step computes")
+      ->check(CLI::Range(1, 1 << 14))
+      ->capture_default_str();
+  app.add_option("--kv-tokens", engine.kv_tokens,
+                 "Tokens that the KV cache holds; 0: a quarter of all sessions' contexts")
+      ->check(CLI::Range(int64_t{0}, int64_t{1} << 40))
+      ->capture_default_str();
+  AddTlsFlags(app, &options->server.tls);
+  if (const std::optional<int> exit_code = ParseFlags(app, argc, argv)) return exit_code;
+  if (options->name.empty()) options->name = std::filesystem::path(options->model).stem().string();
+  if (!IsName(options->name)) {
+    return UsageError(app, InvalidArgument("--name ", options->name,
+                                           ": it must be 1 to 128 printable ASCII characters"));
+  }
+  return std::nullopt;
+}
+
+}  // namespace tandem

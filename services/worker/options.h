@@ -1,0 +1,27 @@
+// The worker's command line.
+#pragma once
+
+#include <optional>
+#include <string>
+
+#include "engine/decode_engine.h"
+#include "services/common/server.h"
+
+namespace tandem {
+
+struct WorkerOptions {
+  std::string model;  // path of a .gguf file
+  std::string
+      name;  // that the model is served under; by default the file's name without its ending
+  std::string port_file;  // empty: none
+  std::string device = "auto";
+  int32_t threads = 0;  // 0: one per core
+  ServerOptions server;
+  EngineOptions engine;
+};
+
+// Null: *options holds what was asked for. Else the exit code to leave with; what there is to say
+// was printed.
+std::optional<int> ParseOptions(int argc, const char* const* argv, WorkerOptions* options);
+
+}  // namespace tandem

@@ -1,0 +1,121 @@
+#include "services/worker/worker.h"
+
+#include <chrono>
+#include <utility>
+
+#include "engine/base/check.h"
+#include "engine/base/status.h"
+#include "services/common/decode_codec.h"
+#include "services/common/logging.h"
+#include "services/worker/hello.h"
+#include "services/worker/self_test.h"
+
+namespace tandem {
+
+absl::StatusOr<std::unique_ptr<Worker>> Worker::Listen(ServerOptions options) {
+  options.max_receive_bytes = kMaxFrameBytes;
+  options.max_send_bytes = kMaxFrameBytes;
+  std::unique_ptr<Worker> worker(new Worker());
+  grpc::Service* const services[] = {&worker->health_, &worker->service_};
+  ASSIGN_OR_RETURN(worker->server_, RpcServer::Start(options, services));
+  return worker;
+}
+
+Worker::Worker() : health_({kDecodeServiceName}), dispatcher_(mailbox_) {}
+
+Worker::~Worker() {
+  // Calls end before what they use goes.
+  if (server_ != nullptr) server_->Shutdown(std::chrono::milliseconds(0));
+}
+
+absl::Status Worker::Load(const Checkpoint& checkpoint, std::unique_ptr<kernels::Ops> ops,
+                          LoadOptions options, const Model::Progress& progress) {
+  TANDEM_CHECK(ops_ == nullptr) << "Load is called once";
+  ops_ = std::move(ops);
+  options.engine.kv_format = ops_->info().default_kv;
+  const int32_t limit = checkpoint.config().context_length;
+  if (options.engine.context_length > limit) {
+    return absl::OutOfRangeError(absl::StrCat("--context ", options.engine.context_length,
+                                              ": this model's limit is ", limit));
+  }
+  ASSIGN_OR_RETURN(const TokenizerData tokenizer, checkpoint.Tokenizer());
+  ASSIGN_OR_RETURN(model_, Model::Load(checkpoint, options.engine.kv_format,
+                                       {.max_rows = options.engine.step_tokens,
+                                        .context_length = options.engine.context_length},
+                                       *ops_, progress));
+  RETURN_IF_ERROR(SelfTest(options.engine.kv_format, *model_, *ops_));
+  ASSIGN_OR_RETURN(
+      std::unique_ptr<DecodeEngine> engine,
+      DecodeEngine::Make(options.engine, DefinedBits(tokenizer, model_->config().vocab_size),
+                         *model_, *ops_));
+  auto served = std::make_shared<ServedEngine>();
+  served->hello = MakeHello({.model_name = options.name,
+                             .engine = options.engine,
+                             .config = model_->config(),
+                             .context_length = model_->context_length(),
+                             .total_pages = engine->load().total_pages,
+                             .backend = ops_->info(),
+                             .tokenizer = tokenizer,
+                             .weights_fingerprint = checkpoint.WeightsFingerprint()});
+  served->limits = {model_->context_length(), options.engine.max_choices,
+                    served->hello.max_run_ahead()};
+  served->outbox_bytes = OutboxBytes(options.engine.max_sessions, model_->config().vocab_size);
+  decode::v1::TokenizerData message;
+  ToProto(tokenizer, &message);
+  served->tokenizer = message.SerializeAsString();
+  served->mailbox = &mailbox_;
+  served->dispatcher = &dispatcher_;
+  description_ = absl::StrCat(options.name, " (", model_->config().architecture, ") on ",
+                              ops_->info().device, "\n", engine->CapacityText());
+  served_ = std::move(served);
+  loop_ = std::make_unique<EngineLoop>(std::move(engine), mailbox_, dispatcher_,
+                                       [this](const absl::Status& status) { OnFatal(status); });
+  service_.Serve(served_);
+  health_.Set(kDecodeServiceName, true);
+  return absl::OkStatus();
+}
+
+absl::Status Worker::Run() {
+  std::optional<absl::Status> fault;
+  {
+    std::unique_lock lock(mutex_);
+    changed_.wait(lock, [this] { return drain_requested_ || fault_; });
+    fault = fault_;
+  }
+  if (!fault) return Drain();
+  server_->Shutdown(kStreamPatience);
+  return *fault;
+}
+
+absl::Status Worker::Drain() {
+  // Whoever looks for a worker stops coming before sessions are turned away.
+  health_.Shutdown();
+  const absl::Status why = absl::UnavailableError("the worker is shutting down");
+  service_.Refuse(why);
+  if (loop_ != nullptr && !loop_->Drain(kDrainPatience)) {
+    LogWarning("sessions still run after the time for a drain; their streams are cut");
+  }
+  dispatcher_.EndAll(why);
+  server_->Shutdown(kStreamPatience);
+  std::lock_guard lock(mutex_);
+  return fault_.value_or(absl::OkStatus());
+}
+
+void Worker::RequestDrain() {
+  std::lock_guard lock(mutex_);
+  drain_requested_ = true;
+  changed_.notify_all();
+}
+
+void Worker::OnFatal(const absl::Status& status) {
+  LogError("the device is lost: ", status.ToString());
+  health_.Shutdown();
+  const absl::Status why = absl::UnavailableError("the worker lost its device");
+  service_.Refuse(why);
+  dispatcher_.AbortAll(why);
+  std::lock_guard lock(mutex_);
+  fault_ = status;
+  changed_.notify_all();
+}
+
+}  // namespace tandem

@@ -1,0 +1,86 @@
+// What the README says exists: its links, its scripts, its flags.
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <set>
+#include <string>
+
+#include <unistd.h>
+
+#include "tests/support/process.h"
+
+namespace tandem::test {
+namespace {
+
+std::string Read(const std::string& path) {
+  std::ifstream file(path);
+  return {std::istreambuf_iterator<char>(file), {}};
+}
+
+// Every occurrence of `open` ... `close`, without them.
+std::set<std::string> Between(const std::string& text, const std::string& open,
+                              const std::string& close) {
+  std::set<std::string> found;
+  for (size_t at = text.find(open); at != std::string::npos; at = text.find(open, at + 1)) {
+    const size_t begin = at + open.size();
+    const size_t end = text.find(close, begin);
+    if (end != std::string::npos) found.insert(text.substr(begin, end - begin));
+  }
+  return found;
+}
+
+std::set<std::string> WordsThatBeginWith(const std::string& text, const std::string& prefix) {
+  std::set<std::string> found;
+  for (size_t at = text.find(prefix); at != std::string::npos; at = text.find(prefix, at + 1)) {
+    if (at > 0 && std::string(" `(\n").find(text[at - 1]) == std::string::npos) continue;
+    const size_t end = text.find_first_of(" `'\"),;:\n", at);
+    found.insert(text.substr(at, end - at));
+  }
+  return found;
+}
+
+TEST(Docs, EveryLinkOfTheReadmeLeadsToAFile) {
+  const std::set<std::string> links = Between(Read("README.md"), "](", ")");
+  EXPECT_GT(links.size(), 2u);
+  for (const std::string& link : links) {
+    if (link.rfind("http", 0) == 0) continue;
+    EXPECT_TRUE(std::filesystem::exists(link)) << link;
+  }
+}
+
+TEST(Docs, EveryScriptThatTheReadmeNamesCanBeRun) {
+  std::set<std::string> scripts;
+  for (const char* prefix : {"deploy/", "tests/"}) {
+    for (const std::string& word : WordsThatBeginWith(Read("README.md"), prefix)) {
+      if (word.size() > 3 && word.substr(word.size() - 3) == ".sh") scripts.insert(word);
+    }
+  }
+  EXPECT_GE(scripts.size(), 2u);
+  for (const std::string& script : scripts) EXPECT_EQ(access(script.c_str(), X_OK), 0) << script;
+}
+
+TEST(Docs, EveryFlagOfTheReadmeIsAFlagOfAProgram) {
+  std::string help;
+  for (const char* command : {"tandem generate", "tandem chat", "tandem tokenize", "tandem health",
+                              "tandem-text", "tandem-worker"}) {
+    const std::string text = command;
+    const size_t space = text.find(' ');
+    std::vector<std::string> argv = {std::string(TANDEM_BINARY_FOLDER) + "/" +
+                                     text.substr(0, space)};
+    if (space != std::string::npos) argv.push_back(text.substr(space + 1));
+    argv.push_back("--help");
+    const RunResult result = RunProgram(argv);
+    EXPECT_EQ(result.status, 0) << text << ": " << result.output;
+    help += result.output;
+  }
+  for (const std::string& flag : WordsThatBeginWith(Read("README.md"), "--")) {
+    static const std::set<std::string> kOfOtherPrograms = {"--preset", "--build", "--test-dir"};
+    if (kOfOtherPrograms.count(flag) != 0) continue;
+    EXPECT_NE(help.find(flag), std::string::npos) << flag;
+  }
+}
+
+}  // namespace
+}  // namespace tandem::test

@@ -1,0 +1,148 @@
+#include "tests/e2e/fleet.h"
+
+#include <chrono>
+#include <csignal>
+#include <cstdlib>
+#include <fstream>
+#include <thread>
+#include <utility>
+
+#include "engine/base/check.h"
+#include "grpc/health/v1/health.grpc.pb.h"
+#include "tandem/decode/v1/decode.grpc.pb.h"
+
+namespace tandem::test {
+namespace {
+
+using std::chrono::system_clock;
+
+// The port that a program wrote to its port file once it listens.
+std::string WaitForPort(const std::string& file, Process& process) {
+  for (int i = 0; i < 6000; ++i) {
+    std::ifstream in(file);
+    std::string port;
+    if (in >> port) return "127.0.0.1:" + port;
+    TANDEM_CHECK(process.running()) << "the program ended early:\n" << process.output();
+    std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  }
+  TANDEM_CHECK(false) << "no port after 60 s:\n" << process.output();
+  return "";
+}
+
+}  // namespace
+
+std::string ProgramPath(const std::string& name) {
+  return std::string(TANDEM_BINARY_FOLDER) + "/" + name;
+}
+
+std::optional<std::string> DefaultModel() {
+  const char* path = std::getenv("TANDEM_TEST_MODEL");
+  if (path == nullptr || *path == '\0') return std::nullopt;
+  return path;
+}
+
+bool IsServing(const std::string& address, double timeout_seconds) {
+  const auto end =
+      std::chrono::steady_clock::now() + std::chrono::duration<double>(timeout_seconds);
+  const auto stub = grpc::health::v1::Health::NewStub(
+      grpc::CreateChannel(address, grpc::InsecureChannelCredentials()));
+  do {
+    grpc::ClientContext context;
+    context.set_deadline(system_clock::now() + std::chrono::seconds(2));
+    grpc::health::v1::HealthCheckResponse response;
+    if (stub->Check(&context, {}, &response).ok() &&
+        response.status() == grpc::health::v1::HealthCheckResponse::SERVING) {
+      return true;
+    }
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  } while (std::chrono::steady_clock::now() < end);
+  return false;
+}
+
+Fleet::Fleet(Options options) : options_(std::move(options)) {
+  worker_ = StartWorker("127.0.0.1:0");
+  worker_address_ = WaitForPort(folder_.File("worker.port"), *worker_);
+  std::vector<std::string> argv = {ProgramPath("tandem-text"),
+                                   "--worker",
+                                   worker_address_,
+                                   "--listen",
+                                   "127.0.0.1:0",
+                                   "--port-file",
+                                   folder_.File("text.port")};
+  argv.insert(argv.end(), options_.text_flags.begin(), options_.text_flags.end());
+  text_ = std::make_unique<Process>(argv);
+  text_address_ = WaitForPort(folder_.File("text.port"), *text_);
+  grpc::ChannelArguments arguments;
+  arguments.SetMaxReceiveMessageSize(64 << 20);
+  stub_ = v1::Generation::NewStub(
+      grpc::CreateCustomChannel(text_address_, grpc::InsecureChannelCredentials(), arguments));
+  TANDEM_CHECK(WaitServing(120)) << "not serving after 120 s\n"
+                                 << worker_->output() << text_->output();
+}
+
+std::unique_ptr<Process> Fleet::StartWorker(const std::string& listen) {
+  std::vector<std::string> argv = {
+      ProgramPath("tandem-worker"), "--model", options_.model, "--listen", listen, "--port-file",
+      folder_.File("worker.port")};
+  argv.insert(argv.end(), options_.worker_flags.begin(), options_.worker_flags.end());
+  return std::make_unique<Process>(argv);
+}
+
+void Fleet::KillWorker() {
+  worker_->Signal(SIGKILL);
+  worker_->Wait(10);
+}
+
+void Fleet::RestartWorker() {
+  worker_ = StartWorker(worker_address_);
+  TANDEM_CHECK(WaitServing(120)) << worker_->output() << text_->output();
+}
+
+bool Fleet::WaitServing(double timeout_seconds) {
+  return IsServing(worker_address_, timeout_seconds) && IsServing(text_address_, timeout_seconds);
+}
+
+CallResult Fleet::Generate(const v1::GenerateRequest& request) {
+  CallResult result;
+  grpc::ClientContext context;
+  context.set_deadline(system_clock::now() + std::chrono::seconds(300));
+  const auto reader = stub_->Generate(&context, request);
+  v1::GenerateResponse response;
+  while (reader->Read(&response)) {
+    if (response.has_started()) result.started = response.started();
+    if (response.has_delta()) {
+      const v1::Delta& delta = response.delta();
+      const size_t choice = delta.choice();
+      if (result.texts.size() <= choice) result.texts.resize(choice + 1);
+      if (result.token_ids.size() <= choice) result.token_ids.resize(choice + 1);
+      result.texts[choice] += delta.text();
+      result.token_ids[choice].insert(result.token_ids[choice].end(), delta.token_ids().begin(),
+                                      delta.token_ids().end());
+    }
+    if (response.has_finished()) result.finished.push_back(response.finished());
+  }
+  result.status = reader->Finish();
+  return result;
+}
+
+int Fleet::WorkerSessions() {
+  const auto stub = decode::v1::DecodeWorker::NewStub(
+      grpc::CreateChannel(worker_address_, grpc::InsecureChannelCredentials()));
+  grpc::ClientContext context;
+  context.set_deadline(system_clock::now() + std::chrono::seconds(5));
+  const auto stream = stub->Decode(&context);
+  decode::v1::DecodeResponse response;
+  int sessions = -1;
+  // Hello, then a frame with the load within 500 ms.
+  while (stream->Read(&response)) {
+    if (response.has_load()) {
+      sessions = response.load().running() + response.load().queued();
+      break;
+    }
+  }
+  context.TryCancel();
+  stream->Finish();
+  return sessions;
+}
+
+}  // namespace tandem::test

@@ -1,0 +1,71 @@
+// Both tiers as real processes on free loopback ports, and a client.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include <grpcpp/grpcpp.h>
+
+#include "tandem/v1/generation.grpc.pb.h"
+#include "tests/support/process.h"
+
+namespace tandem::test {
+
+// One finished call.
+struct CallResult {
+  grpc::Status status;
+  v1::Started started;
+  std::vector<std::string> texts;               // by choice
+  std::vector<std::vector<int32_t>> token_ids;  // by choice, where asked for
+  std::vector<v1::Finished> finished;           // in the order they came
+};
+
+class Fleet final {
+ public:
+  struct Options {
+    std::string model;  // path of a .gguf
+    std::vector<std::string> worker_flags;
+    std::vector<std::string> text_flags;
+  };
+  // Starts both and waits until both serve.
+  explicit Fleet(Options options);
+  Fleet(const Fleet&) = delete;
+  Fleet& operator=(const Fleet&) = delete;
+
+  void KillWorker();
+  // Starts the worker again on the same port and waits until both serve.
+  void RestartWorker();
+  bool WaitServing(double timeout_seconds);
+
+  v1::Generation::Stub& stub() { return *stub_; }
+  const std::string& text_address() const { return text_address_; }
+  const std::string& worker_address() const { return worker_address_; }
+  Process& worker() { return *worker_; }
+  Process& text() { return *text_; }
+
+  CallResult Generate(const v1::GenerateRequest& request);
+  // Sessions that run or wait on the worker; -1 if it does not answer.
+  int WorkerSessions();
+
+ private:
+  std::unique_ptr<Process> StartWorker(const std::string& listen);
+  const Options options_;
+  const TemporaryFolder folder_;
+  std::unique_ptr<Process> worker_;
+  std::unique_ptr<Process> text_;
+  std::string worker_address_;
+  std::string text_address_;
+  std::unique_ptr<v1::Generation::Stub> stub_;
+};
+
+// Paths of the programs under test and of the default model (nothing where TANDEM_TEST_MODEL is
+// unset).
+std::string ProgramPath(const std::string& name);
+std::optional<std::string> DefaultModel();
+
+// SERVING by grpc.health.v1 within the time-out.
+bool IsServing(const std::string& address, double timeout_seconds);
+
+}  // namespace tandem::test

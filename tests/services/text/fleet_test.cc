@@ -1,0 +1,232 @@
+// Workers that come, go, fall silent, lie, and a text tier that drains.
+#include <gmock/gmock.h>
+
+#include <future>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "grpc/health/v1/health.grpc.pb.h"
+#include "tests/services/text/service_fixture.h"
+
+namespace tandem::text {
+namespace {
+
+using grpc::StatusCode;
+using grpc::health::v1::HealthCheckResponse;
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+using testing::HasSubstr;
+using test::ScriptedWorker;
+using test::ScriptedWorkerOptions;
+
+class FleetTest : public ServiceTest {
+ protected:
+  static ScriptedWorkerOptions Paced() {
+    ScriptedWorkerOptions options;
+    options.step_time = milliseconds(5);
+    options.decoder.context_length = 100'000;
+    return options;
+  }
+  HealthCheckResponse::ServingStatus Health() {
+    grpc::ClientContext context;
+    grpc::health::v1::HealthCheckRequest request;
+    request.set_service(TextServer::kServiceName);
+    HealthCheckResponse response;
+    const auto stub = grpc::health::v1::Health::NewStub(channel_);
+    const grpc::Status status = stub->Check(&context, request, &response);
+    EXPECT_TRUE(status.ok()) << status.error_message();
+    return response.status();
+  }
+  // A generation that runs until something happens to it.
+  std::future<Answer> AskForLong() {
+    auto answer = std::async(std::launch::async, [this] { return Ask(Prompt("go", 90'000)); });
+    EXPECT_TRUE(Eventually([this] { return workers_[0]->totals().extends > 2; }));
+    return answer;
+  }
+  void ExpectLost(const Answer& answer) {
+    EXPECT_EQ(answer.status.error_code(), StatusCode::UNAVAILABLE);
+    ASSERT_EQ(answer.finished.count(0), 1u);
+    EXPECT_EQ(answer.finished.at(0).reason(), v1::FINISH_REASON_ERROR);
+    EXPECT_THAT(answer.finished.at(0).error(), HasSubstr("lost"));
+  }
+};
+
+TEST_F(FleetTest, B149_ServesOnlyWhileAWorkerIsConnected) {
+  ScriptedWorker& worker = AddWorker();
+  worker.Kill();
+  StartServer();
+  EXPECT_EQ(Health(), HealthCheckResponse::NOT_SERVING);
+  EXPECT_EQ(Ask(Prompt("x", 1)).status.error_code(), StatusCode::UNAVAILABLE);
+  worker.Start();
+  EXPECT_TRUE(Eventually([&] { return Health() == HealthCheckResponse::SERVING; }));
+  EXPECT_TRUE(Ask(Prompt("x", 1)).status.ok());
+  worker.Kill();
+  EXPECT_TRUE(Eventually([&] { return Health() == HealthCheckResponse::NOT_SERVING; }));
+}
+
+TEST_F(FleetTest, AKilledWorkerIsAnErrorWithinFiveSecondsAndServesAgainWhenItIsBack) {
+  ScriptedWorker& worker = AddWorker(Paced());
+  Serve();
+  std::future<Answer> running = AskForLong();
+  worker.Kill();
+  ASSERT_EQ(running.wait_for(seconds(5)), std::future_status::ready);
+  ExpectLost(running.get());
+  worker.Start();
+  EXPECT_TRUE(Eventually([&] { return Ask(Prompt("x", 3)).status.ok(); }));
+  EXPECT_EQ(worker.totals().tokenizers, 1) << "the tokenizer was kept";
+  EXPECT_TRUE(Eventually([&] { return server_->active() == 0; }));
+}
+
+TEST_F(FleetTest, ADroppedStreamIsAnErrorAndTheNextOneServes) {
+  ScriptedWorker& worker = AddWorker(Paced());
+  Serve();
+  std::future<Answer> running = AskForLong();
+  worker.DropStreams();
+  ExpectLost(running.get());
+  EXPECT_TRUE(Eventually([&] { return Ask(Prompt("x", 3)).status.ok(); }));
+}
+
+// The process stands still, its connections do not close.
+TEST_F(FleetTest, ASilentWorkerIsSuspectAfterTwoSecondsAndTheClientHasItsErrorWithinFive) {
+  ScriptedWorker& worker = AddWorker(Paced());
+  Serve();
+  std::future<Answer> running = AskForLong();
+  worker.SetSilent(true);
+  ASSERT_EQ(running.wait_for(seconds(5)), std::future_status::ready);
+  ExpectLost(running.get());
+  EXPECT_EQ(Health(), HealthCheckResponse::NOT_SERVING);
+  worker.SetSilent(false);
+  EXPECT_TRUE(Eventually([&] { return Ask(Prompt("x", 3)).status.ok(); }));
+}
+
+TEST_F(FleetTest, B137_AWorkerThatOnlyBeatsIsNotSuspect) {
+  ScriptedWorkerOptions options;
+  options.heartbeat = milliseconds(400);
+  ScriptedWorker& worker = AddWorker(options);
+  options_.worker_silence = milliseconds(1500);
+  Serve();
+  std::this_thread::sleep_for(milliseconds(3200));
+  EXPECT_EQ(worker.totals().streams, 1);
+  EXPECT_TRUE(Ask(Prompt("x", 3)).status.ok());
+}
+
+TEST_F(FleetTest, TheOtherWorkerGoesOnWhenOneIsLost) {
+  AddWorker(Paced());
+  AddWorker(Paced());
+  Serve();
+  ASSERT_TRUE(Eventually([&] { return workers_[1]->totals().streams == 1; }));
+  std::vector<std::future<Answer>> running;
+  for (int i = 0; i < 4; ++i) {
+    running.push_back(std::async(std::launch::async, [this] { return Ask(Prompt("go", 300)); }));
+  }
+  ASSERT_TRUE(Eventually(
+      [&] { return workers_[0]->totals().extends > 2 && workers_[1]->totals().extends > 2; }));
+  workers_[0]->Kill();
+  int lost = 0, whole = 0;
+  for (auto& answer : running) {
+    const Answer got = answer.get();
+    (got.status.ok() ? whole : lost) += 1;
+  }
+  EXPECT_GT(lost, 0);
+  EXPECT_GT(whole, 0);
+  EXPECT_TRUE(Ask(Prompt("x", 3)).status.ok());
+}
+
+TEST_F(FleetTest, WorkersThatLieAreNotServed) {
+  struct Case {
+    const char* what;
+    std::function<void(ScriptedWorkerOptions&)> change;
+  };
+  const Case cases[] = {
+      {"another protocol",
+       [](auto& o) { o.tamper_hello = [](auto* h) { h->set_protocol_major(9); }; }},
+      {"a vocabulary smaller than the tokenizer",
+       [](auto& o) {
+         o.tamper_hello = [](auto* h) {
+           h->set_vocab_size(10);
+           h->clear_end_ids();
+         };
+       }},
+      {"another tokenizer than it names",
+       [](auto& o) {
+         o.tamper_hello = [](auto* h) { h->set_tokenizer_fingerprint(std::string(32, 'f')); };
+       }},
+      {"a tokenizer with a flipped byte",
+       [](auto& o) { o.tamper_tokenizer = [](std::string* bytes) { bytes->at(100) ^= 1; }; }},
+      {"a tokenizer that ends early",
+       [](auto& o) { o.tamper_tokenizer = [](std::string* bytes) { bytes->resize(2000); }; }},
+      {"a tokenizer longer than it says",
+       [](auto& o) { o.tamper_tokenizer = [](std::string* bytes) { bytes->resize(20'000); }; }},
+  };
+  for (const Case& c : cases) {
+    ScriptedWorkerOptions options;
+    c.change(options);
+    ScriptedWorker worker(options);
+    worker.Start();
+    options_.workers = {worker.address()};
+    StartServer();
+    ASSERT_TRUE(Eventually([&] { return worker.totals().streams >= 2; })) << c.what;
+    EXPECT_FALSE(server_->serving()) << c.what;
+    // Once it tells the truth it is served.
+    worker.SetOptions({});
+    EXPECT_TRUE(Eventually([&] { return server_->serving(); })) << c.what;
+    stub_.reset();
+    channel_.reset();
+    server_.reset();
+  }
+}
+
+TEST_F(FleetTest, EventsThatNoPeerOfThisVersionSendsEndTheStream) {
+  ScriptedWorker& worker = AddWorker(Paced());
+  Serve();
+  decode::v1::Event never_given;
+  never_given.mutable_closed()->set_handle(1'000'000);
+  decode::v1::Event second_hello;
+  second_hello.mutable_hello()->set_model("x");
+  int64_t streams = 1;
+  for (const decode::v1::Event& event : {decode::v1::Event(), never_given, second_hello}) {
+    worker.Inject(event);
+    ++streams;
+    ASSERT_TRUE(Eventually([&] { return worker.totals().streams >= streams; }));
+    ASSERT_TRUE(Eventually([&] { return Ask(Prompt("x", 3)).status.ok(); }));
+    streams = worker.totals().streams;
+  }
+}
+
+TEST_F(FleetTest, B151_DrainingLetsWhatRunsEndAndRefusesNewRequests) {
+  AddWorker(Paced());
+  Serve();
+  auto running = std::async(std::launch::async, [this] { return Ask(Prompt("go", 100)); });
+  ASSERT_TRUE(Eventually([this] { return workers_[0]->totals().extends > 2; }));
+  auto drained = std::async(std::launch::async, [this] { server_->Drain(seconds(30)); });
+  ASSERT_TRUE(Eventually([&] { return Health() == HealthCheckResponse::NOT_SERVING; }));
+  EXPECT_EQ(Ask(Prompt("x", 1)).status.error_code(), StatusCode::UNAVAILABLE);
+  const Answer answer = running.get();
+  EXPECT_TRUE(answer.status.ok()) << answer.status.error_message();
+  EXPECT_EQ(answer.token_ids.at(0).size(), 100u);
+  drained.get();
+}
+
+TEST_F(FleetTest, DrainingCancelsWhatRunsTooLong) {
+  AddWorker(Paced());
+  Serve();
+  std::future<Answer> running = AskForLong();
+  server_->Drain(milliseconds(100));
+  const Answer answer = running.get();
+  EXPECT_EQ(answer.status.error_code(), StatusCode::UNAVAILABLE);
+  ASSERT_EQ(answer.finished.count(0), 1u);
+  EXPECT_EQ(answer.finished.at(0).reason(), v1::FINISH_REASON_CANCELLED);
+  EXPECT_TRUE(Eventually([&] { return LiveSessions() == 0; }));
+}
+
+TEST_F(FleetTest, AServerThatGoesAwayEndsWhatRuns) {
+  AddWorker(Paced());
+  Serve();
+  std::future<Answer> running = AskForLong();
+  server_.reset();
+  EXPECT_FALSE(running.get().status.ok());
+}
+
+}  // namespace
+}  // namespace tandem::text

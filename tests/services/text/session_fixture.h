@@ -1,0 +1,192 @@
+// A session and a scripted decoder that talk directly: no thread, no network, a clock that stands
+// still unless moved.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <deque>
+#include <map>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "engine/text/tokenizer_data.h"
+#include "engine/sampling/decision.h"
+#include "services/text/session.h"
+#include "tests/support/scripted_decoder.h"
+
+namespace tandem::text {
+
+inline std::shared_ptr<const ServedModel> ModelOf(const decode::v1::Hello& hello,
+                                                  const TokenizerData& data) {
+  auto text = MakeModelText(TokenizerFingerprint(data), data);
+  EXPECT_TRUE(text.ok()) << text.status();
+  auto model = MakeServedModel(hello, *std::move(text));
+  EXPECT_TRUE(model.ok()) << model.status();
+  return *std::move(model);
+}
+
+// The token that spells each byte.
+inline std::vector<int32_t> BytesAsTokens(const std::string& text) {
+  std::vector<int32_t> out;
+  for (const char c : text) out.push_back(static_cast<uint8_t>(c));
+  return out;
+}
+
+// What came out of one choice.
+struct ChoiceResult {
+  std::string text;
+  std::vector<std::string> deltas;
+  std::vector<int32_t> token_ids;
+  std::vector<v1::PositionLogprobs> logprobs;
+  std::vector<v1::Finished> finished;
+};
+
+class Conversation final {
+ public:
+  static constexpr uint64_t kFirstHandle = 16;
+
+  Conversation(test::ScriptedDecoder* decoder, GenerationRequest request)
+      : decoder_(decoder), session_(std::make_unique<Session>(std::move(request))) {}
+
+  // Sends the Open; the decoder's answers wait.
+  void Open() {
+    SessionOutput out;
+    session_->Open(now, &out);
+    for (decode::v1::Command& command : out.commands) {
+      if (command.has_open()) command.mutable_open()->set_first_handle(kFirstHandle);
+      if (command.has_open_more()) command.mutable_open_more()->set_first_handle(kFirstHandle);
+    }
+    session_->SetHandles(kFirstHandle);
+    Take(std::move(out));
+  }
+  // Gives the session one waiting event, and the decoder what comes of it. False: none waits.
+  bool Step() {
+    if (events.empty()) return false;
+    const decode::v1::Event event = std::move(events.front());
+    events.pop_front();
+    SessionOutput out;
+    session_->OnEvent(event, static_cast<int32_t>(HandleOf(event) - kFirstHandle), now, &out);
+    Take(std::move(out));
+    return true;
+  }
+  void Run() {
+    Open();
+    Continue();
+  }
+  void Continue() {
+    while (Step()) {
+    }
+  }
+  template <typename Input>
+  void Do(Input input) {
+    SessionOutput out;
+    input(*session_, &out);
+    Take(std::move(out));
+  }
+  void Close(decode::v1::CloseReason reason, const std::string& detail = "") {
+    for (auto& event : decoder_->Close(kFirstHandle, reason, detail)) events.push_back(event);
+  }
+
+  const Session& session() const { return *session_; }
+  const ChoiceResult& choice(int32_t index = 0) { return choices[index]; }
+  const v1::Finished& finished(int32_t index = 0) {
+    EXPECT_EQ(choices[index].finished.size(), 1u) << "Finished messages of choice " << index;
+    static const v1::Finished kNone;
+    return choices[index].finished.empty() ? kNone : choices[index].finished[0];
+  }
+
+  Nanos now = 1'000'000;
+  std::deque<decode::v1::Event> events;  // from the decoder, not yet given to the session
+  std::map<int32_t, ChoiceResult> choices;
+  std::vector<v1::Started> started;
+  std::vector<v1::Progress> progress;
+  std::vector<decode::v1::Command> sent;
+
+ private:
+  static uint64_t HandleOf(const decode::v1::Event& event) {
+    if (event.has_opened()) return event.opened().handle();
+    if (event.has_prefill()) return event.prefill().handle();
+    if (event.has_candidates()) return event.candidates().handle();
+    if (event.has_fetched()) return event.fetched().handle();
+    return event.closed().handle();
+  }
+
+  void Take(SessionOutput out) {
+    for (decode::v1::Command& command : out.commands) {
+      for (auto& event : decoder_->Apply(command)) events.push_back(std::move(event));
+      sent.push_back(std::move(command));
+    }
+    for (v1::GenerateResponse& message : out.messages) Note(std::move(message));
+  }
+  void Note(v1::GenerateResponse message) {
+    if (message.has_started()) {
+      EXPECT_TRUE(choices.empty()) << "Started comes first";
+      started.push_back(message.started());
+    } else if (message.has_progress()) {
+      progress.push_back(message.progress());
+    } else if (message.has_delta()) {
+      const v1::Delta& delta = message.delta();
+      ChoiceResult& choice = choices[delta.choice()];
+      EXPECT_TRUE(choice.finished.empty()) << "a delta behind Finished: " << delta.text();
+      choice.text += delta.text();
+      choice.deltas.push_back(delta.text());
+      choice.token_ids.insert(choice.token_ids.end(), delta.token_ids().begin(),
+                              delta.token_ids().end());
+      for (const auto& logprobs : delta.logprobs()) choice.logprobs.push_back(logprobs);
+    } else {
+      choices[message.finished().choice()].finished.push_back(message.finished());
+    }
+  }
+
+  test::ScriptedDecoder* const decoder_;
+  std::unique_ptr<Session> session_;
+};
+
+// Fixture: a decoder, its model, requests about it. Every test ends with the decoder content.
+class SessionTest : public testing::Test {
+ protected:
+  ~SessionTest() override { EXPECT_EQ(decoder.errors, std::vector<std::string>()); }
+
+  static constexpr char kPrompt[] = "say ";
+
+  // The text that the decoder makes its model say behind the prompt, byte by byte.
+  void Say(const std::string& text) { SayTokens(BytesAsTokens(text)); }
+  void SayTokens(std::vector<int32_t> tokens) {
+    decoder.options().rows = test::ScriptedRows(
+        test::kRowSize, static_cast<int32_t>(std::string(kPrompt).size()),
+        std::move(tokens));
+  }
+  std::shared_ptr<const ServedModel> Model() {
+    return ModelOf(decoder.Hello(), decoder.options().tokenizer);
+  }
+  // Greedy, over kPrompt, with token ids.
+  GenerationRequest Request() {
+    GenerationRequest request;
+    request.request_id = "test";
+    request.model = Model();
+    request.prompt = BytesAsTokens(kPrompt);
+    request.token_ids = true;
+    return request;
+  }
+  // Whole rows decide: what every session must give, whatever the worker's lists.
+  std::vector<int32_t> TokensByRows(const GenerationRequest& request, int32_t choice,
+                                    int32_t count) {
+    Decider decider(request.sampling, static_cast<uint32_t>(choice),
+                    static_cast<int32_t>(request.prompt.size()), request.prompt,
+                    request.model->vocab_size, request.model->defined_bits);
+    std::vector<int32_t> out;
+    for (int32_t i = 0; i < count; ++i) {
+      const Decision decision = decider.DecideFromRow(decoder.options().rows(decider.tokens()));
+      EXPECT_EQ(decision.kind, Decision::Kind::kToken);
+      out.push_back(decision.token);
+      decider.Append(decision.token);
+    }
+    return out;
+  }
+
+  test::ScriptedDecoder decoder{test::ScriptedDecoderOptions()};
+};
+
+}  // namespace tandem::text
