@@ -22,8 +22,8 @@ struct ChannelOptions {
 };
 
 // Connects when first used and again whenever the connection is lost, after 100 ms at first and at
-// most 2 s later. Has a connection of its own, and ignores the http_proxy variables: peers are
-// dialled, not looked for. Errors are those of MakeChannelCredentials.
+// most 2 s later; an attempt is given 5 s. Has a connection of its own, and ignores the http_proxy
+// variables: peers are dialled, not looked for. Errors are those of MakeChannelCredentials.
 absl::StatusOr<std::shared_ptr<grpc::Channel>> MakeChannel(const ChannelOptions& options);
 
 }  // namespace tandem

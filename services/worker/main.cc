@@ -6,7 +6,9 @@
 #include <filesystem>
 #include <fstream>
 #include <iostream>
+#include <memory>
 #include <string>
+#include <utility>
 
 #include "absl/strings/str_split.h"
 #include "services/common/flags.h"
@@ -44,28 +46,33 @@ bool WritePortFile(const std::string& path, int port) {
 }
 
 int RunWorker(const WorkerOptions& options) {
+  // Outlives the watcher, whose thread may be about to use it.
+  std::unique_ptr<Worker> worker;
   // Set while a drain has something to wait for.
   std::atomic<Worker*> serving = nullptr;
   const SignalWatcher signals([&serving](int signal, int count) {
     if (count > 1) _exit(128 + signal);
-    Worker* const worker = serving.load();
-    LogInfo("signal ", signal,
-            worker == nullptr ? ": nothing is served yet, goodbye" : ": draining");
-    if (worker == nullptr) _exit(0);
-    worker->RequestDrain();
+    Worker* const to_drain = serving.load();
+    if (to_drain == nullptr) {
+      LogInfo("signal ", signal, ": nothing is served yet, goodbye");
+      _exit(0);
+    }
+    LogInfo("signal ", signal, ": draining");
+    to_drain->RequestDrain();
   });
 
   absl::StatusOr<std::unique_ptr<kernels::Ops>> ops = MakeOps(options.device, options.threads);
   if (!ops.ok()) return Fail(Message(ops.status()));
   LogInfo("version ", std::string(Version()), ", device ", options.device, ": ",
           (*ops)->info().name, ", ", (*ops)->info().device);
-  absl::StatusOr<std::unique_ptr<Worker>> worker = Worker::Listen(options.server);
-  if (!worker.ok()) {
-    Fail(Message(worker.status()));
-    return absl::IsInvalidArgument(worker.status()) ? kExitUsage : 1;
+  absl::StatusOr<std::unique_ptr<Worker>> listening = Worker::Listen(options.server);
+  if (!listening.ok()) {
+    Fail(Message(listening.status()));
+    return absl::IsInvalidArgument(listening.status()) ? kExitUsage : 1;
   }
-  LogInfo("listening on ", (*worker)->address());
-  if (!options.port_file.empty() && !WritePortFile(options.port_file, (*worker)->port())) {
+  worker = *std::move(listening);
+  LogInfo("listening on ", worker->address());
+  if (!options.port_file.empty() && !WritePortFile(options.port_file, worker->port())) {
     return Fail("--port-file " + options.port_file + ": it cannot be written");
   }
   {
@@ -75,18 +82,18 @@ int RunWorker(const WorkerOptions& options) {
     }
     Progress progress("loading " + options.name, isatty(STDERR_FILENO) == 1, std::cerr);
     const absl::Status loaded =
-        (*worker)->Load(**checkpoint, *std::move(ops), {options.name, options.engine},
-                        [&](int64_t done, int64_t total) { progress.Update(done, total); });
+        worker->Load(**checkpoint, *std::move(ops), {options.name, options.engine},
+                     [&](int64_t done, int64_t total) { progress.Update(done, total); });
     if (!loaded.ok()) {
       Fail(Message(loaded));
       return absl::IsOutOfRange(loaded) ? kExitUsage : 1;
     }
   }
-  const absl::string_view description = (*worker)->description();
+  serving = worker.get();
+  const absl::string_view description = worker->description();
   for (absl::string_view line : absl::StrSplit(description, '\n', absl::SkipEmpty())) LogInfo(line);
-  LogInfo("serving ", options.name, " on ", (*worker)->address());
-  serving = worker->get();
-  const absl::Status ended = (*worker)->Run();
+  LogInfo("serving ", options.name, " on ", worker->address());
+  const absl::Status ended = worker->Run();
   if (!ended.ok()) return Fail(Message(ended));
   LogInfo("drained");
   return 0;

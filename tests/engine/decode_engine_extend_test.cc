@@ -216,6 +216,30 @@ TEST_F(DecodeEngineProtocol, AnExtendWhileItsRowIsInFlightIsNotUndoneByTheDraw) 
   EXPECT_TRUE(SameBits(peer.Last<CandidatesEvent>(1).candidates, Fresh(tokens, 20)));
 }
 
+// What step 1 drew was overwritten by an upload before step 2 drew: it says nothing of what stands
+// in the slot, also where it is the token of the next Extend.
+TEST_F(DecodeEngineProtocol, ADrawThatWasOverwrittenIsNotTakenForWhatTheSlotHolds) {
+  tokens = RandomTokens(19, 20, world.vocab_size());
+  const int32_t first_draw = Fresh(tokens, 20).summary.drawn;
+  const int32_t other = OtherThan(first_draw);
+  std::vector<int32_t> list = tokens;
+  list.push_back(other);
+  ASSERT_NE(Fresh(list, 20).summary.drawn, first_draw);
+  list.push_back(first_draw);
+
+  peer.Open(1, tokens);
+  ASSERT_TRUE(engine->Launch(1));
+  peer.Extend(1, 20, 0, {other});
+  ASSERT_TRUE(engine->Launch(1));
+  ASSERT_TRUE(engine->Collect(1).ok());
+  peer.Extend(1, 21, 0, {first_draw});
+  ASSERT_TRUE(engine->Launch(1));
+  ASSERT_TRUE(engine->Collect(1).ok());
+  ASSERT_TRUE(engine->Collect(1).ok());
+  EXPECT_EQ(peer.Last<CandidatesEvent>(1).position, 22);
+  EXPECT_TRUE(SameBits(peer.Last<CandidatesEvent>(1).candidates, Fresh(list, 20)));
+}
+
 TEST_F(DecodeEngineProtocol, ExtendsBeforeAdmissionAreAppliedAfterIt) {
   tokens = RandomTokens(10, 20, world.vocab_size());
   peer.Open(1, tokens);

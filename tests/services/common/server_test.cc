@@ -33,8 +33,8 @@ using test::TemporaryFolder;
 constexpr char kService[] = "some.Service";
 
 // A liveness bound, far above what any call here takes.
-void SetPatience(grpc::ClientContext* context, seconds patience = seconds(20)) {
-  context->set_deadline(std::chrono::system_clock::now() + patience);
+void SetPatience(grpc::ClientContext* context) {
+  context->set_deadline(std::chrono::system_clock::now() + seconds(20));
 }
 
 // A health server on a free loopback port, and a client of it.
@@ -269,14 +269,14 @@ class TlsTest : public ::testing::Test {
             write(".ca", authority.certificate())};
   }
 
-  // A client with these files; "localhost", the name in the certificates.
+  // A client with these files; the server's address is in its certificate.
   static grpc::Status CheckWith(const Fixture& fixture, const TlsFiles& tls) {
     ChannelOptions options;
-    options.target = "localhost:" + std::to_string(fixture.server->port());
+    options.target = fixture.server->address();
     options.tls = tls;
     const auto client = fixture.Client(options);
     grpc::ClientContext context;
-    SetPatience(&context, seconds(5));
+    SetPatience(&context);
     HealthCheckRequest request;
     HealthCheckResponse response;
     return client->Check(&context, request, &response);

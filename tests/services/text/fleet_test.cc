@@ -30,6 +30,7 @@ class FleetTest : public ServiceTest {
   }
   HealthCheckResponse::ServingStatus Health() {
     grpc::ClientContext context;
+    context.set_wait_for_ready(true);
     grpc::health::v1::HealthCheckRequest request;
     request.set_service(TextServer::kServiceName);
     HealthCheckResponse response;

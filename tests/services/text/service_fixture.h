@@ -106,6 +106,7 @@ class ServiceTest : public testing::Test {
                  on_message = nullptr,
              std::chrono::milliseconds timeout = std::chrono::milliseconds(0)) {
     grpc::ClientContext context;
+    context.set_wait_for_ready(true);  // on a busy machine a connection takes its time
     if (timeout.count() > 0) {
       context.set_deadline(std::chrono::system_clock::now() + timeout);
     }

@@ -45,11 +45,15 @@ class WorkerProgram : public ::testing::Test {
     std::string port;
     while (port.empty() && process->running()) std::ifstream(port_file) >> port;
     address_ = "127.0.0.1:" + port;
-    while (process->running() && !IsServing()) {
+    while (process->running() && !(IsServing() && Says(*process, "serving tiny"))) {
       std::this_thread::sleep_for(std::chrono::milliseconds(10));
     }
     EXPECT_TRUE(process->running()) << process->output();
     return process;
+  }
+
+  static bool Says(const Process& process, const std::string& part) {
+    return process.output().find(part) != std::string::npos;
   }
 
   bool IsServing() const {
@@ -104,7 +108,7 @@ TEST_F(WorkerProgram, ASecondSignalDoesNotWait) {
     ASSERT_TRUE(client.Send());
   }
   process->Signal(SIGTERM);
-  while (process->running() && process->output().find("draining") == std::string::npos) {
+  while (process->running() && !Says(*process, "draining")) {
     std::this_thread::sleep_for(std::chrono::milliseconds(5));
   }
   process->Signal(SIGTERM);

@@ -46,7 +46,9 @@ class WorkerTest : public ::testing::Test {
   }
   void TearDown() override {
     DecodeClient observer(worker_->address());
-    EXPECT_TRUE(observer.WaitForLoad(IsIdle)) << "a session outlives its stream";
+    EXPECT_TRUE(observer.WaitForLoad(IsIdle))
+        << "a session outlives its stream; the observer's own ended with: "
+        << observer.Finish().error_message();
   }
   static LiveWorker* worker_;
 };
