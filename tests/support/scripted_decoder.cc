@@ -3,9 +3,9 @@
 #include <algorithm>
 #include <utility>
 
-#include "engine/text/tokenizer_data.h"
 #include "engine/sampling/decision.h"
 #include "engine/text/byte_alphabet.h"
+#include "engine/text/tokenizer_data.h"
 #include "kernels/draw/candidates.h"
 #include "services/common/decode_codec.h"
 

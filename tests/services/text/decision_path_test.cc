@@ -14,10 +14,10 @@
 namespace tandem::text {
 namespace {
 
-using testing::ElementsAre;
-using testing::HasSubstr;
 using test::kImEnd;
 using test::kRowSize;
+using testing::ElementsAre;
+using testing::HasSubstr;
 
 class DecisionPathTest : public SessionTest {
  protected:

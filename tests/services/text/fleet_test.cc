@@ -16,9 +16,9 @@ using grpc::StatusCode;
 using grpc::health::v1::HealthCheckResponse;
 using std::chrono::milliseconds;
 using std::chrono::seconds;
-using testing::HasSubstr;
 using test::ScriptedWorker;
 using test::ScriptedWorkerOptions;
+using testing::HasSubstr;
 
 class FleetTest : public ServiceTest {
  protected:

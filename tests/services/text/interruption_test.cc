@@ -10,9 +10,9 @@
 namespace tandem::text {
 namespace {
 
+using test::kRowSize;
 using testing::ElementsAre;
 using testing::HasSubstr;
-using test::kRowSize;
 
 class InterruptionTest : public SessionTest {
  protected:

@@ -15,14 +15,14 @@
 namespace tandem::text {
 namespace {
 
-using testing::AllOf;
-using testing::ElementsAre;
-using testing::HasSubstr;
 using test::kEndOfText;
 using test::kImEnd;
 using test::kImStart;
 using test::kRowSize;
 using test::kSmallVocab;
+using testing::AllOf;
+using testing::ElementsAre;
+using testing::HasSubstr;
 
 uint64_t Fixed() { return 0x1234; }
 

@@ -18,10 +18,10 @@ namespace {
 
 using grpc::StatusCode;
 using std::chrono::milliseconds;
+using test::ScriptedWorkerOptions;
 using testing::AllOf;
 using testing::ElementsAre;
 using testing::HasSubstr;
-using test::ScriptedWorkerOptions;
 
 ScriptedWorkerOptions Paced(milliseconds step_time, int32_t context_length = 512) {
   ScriptedWorkerOptions options;

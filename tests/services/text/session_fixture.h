@@ -11,8 +11,8 @@
 #include <utility>
 #include <vector>
 
-#include "engine/text/tokenizer_data.h"
 #include "engine/sampling/decision.h"
+#include "engine/text/tokenizer_data.h"
 #include "services/text/session.h"
 #include "tests/support/scripted_decoder.h"
 
@@ -155,8 +155,7 @@ class SessionTest : public testing::Test {
   void Say(const std::string& text) { SayTokens(BytesAsTokens(text)); }
   void SayTokens(std::vector<int32_t> tokens) {
     decoder.options().rows = test::ScriptedRows(
-        test::kRowSize, static_cast<int32_t>(std::string(kPrompt).size()),
-        std::move(tokens));
+        test::kRowSize, static_cast<int32_t>(std::string(kPrompt).size()), std::move(tokens));
   }
   std::shared_ptr<const ServedModel> Model() {
     return ModelOf(decoder.Hello(), decoder.options().tokenizer);

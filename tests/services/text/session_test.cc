@@ -11,11 +11,11 @@
 namespace tandem::text {
 namespace {
 
-using testing::ElementsAre;
-using testing::HasSubstr;
 using test::kEndOfText;
 using test::kImEnd;
 using test::kImStart;
+using testing::ElementsAre;
+using testing::HasSubstr;
 
 TEST_F(SessionTest, StartsWithWhatTheClientNeedsToRepeatIt) {
   Say("abc");
@@ -242,8 +242,7 @@ TEST_F(SessionTest, B001_B003_DeltasAreValidUtf8AndJoinToTheWholeText) {
 TEST_F(SessionTest, B005_APromptThatEndsInsideACharacterIsNotEmitted) {
   GenerationRequest request = Request();
   request.prompt = {'x', 0xE4};
-  decoder.options().rows =
-      test::ScriptedRows(test::kRowSize, 2, {0xBD, 0xA0, 'y'});
+  decoder.options().rows = test::ScriptedRows(test::kRowSize, 2, {0xBD, 0xA0, 'y'});
   request.max_tokens = 3;
   Conversation talk(&decoder, std::move(request));
   talk.Run();
