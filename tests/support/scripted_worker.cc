@@ -39,6 +39,7 @@ class ScriptedWorker::Stream final
   void OnReadDone(bool ok) override {
     std::lock_guard lock(owner_->mutex_);
     if (!ok) return FinishLocked(grpc::Status::OK);
+    if (finished_) return;  // a frame that was on its way when the stream ended
     ++frames_;
     max_frame_bytes_ = std::max<int64_t>(max_frame_bytes_, incoming_.ByteSizeLong());
     for (const pb::Command& command : incoming_.commands()) {
