@@ -168,7 +168,7 @@ TEST_F(GoldenTest, CpuGreedyTokensEqualTheOracles) {
 
 TEST_F(GoldenTest, ReferenceLogitsAgreeWithTheOracleAlongItsTokens) {
   if (std::getenv("TANDEM_TEST_SLOW") == nullptr)
-    GTEST_SKIP() << "takes a minute; set TANDEM_TEST_SLOW to run it";
+    GTEST_SKIP() << "takes many minutes; set TANDEM_TEST_SLOW to run it";
   Load(kernels::MakeReferenceOps(kernels::ActDType::kF32));
   const auto shortest = std::min_element(
       prompts_.begin(), prompts_.end(),
