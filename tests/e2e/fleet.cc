@@ -125,6 +125,14 @@ CallResult Fleet::Generate(const v1::GenerateRequest& request) {
   return result;
 }
 
+bool Fleet::WorkerIsFreeSoon() {
+  for (int i = 0; i < 200; ++i) {
+    if (WorkerSessions() == 0) return true;
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  }
+  return false;
+}
+
 int Fleet::WorkerSessions() {
   const auto stub = decode::v1::DecodeWorker::NewStub(
       grpc::CreateChannel(worker_address_, grpc::InsecureChannelCredentials()));

@@ -48,6 +48,9 @@ class Fleet final {
   CallResult Generate(const v1::GenerateRequest& request);
   // Sessions that run or wait on the worker; -1 if it does not answer.
   int WorkerSessions();
+  // Waits until the worker has no session. A Close is on its way when the client has its last
+  // message, and the worker applies it within a step; the bound is generous.
+  bool WorkerIsFreeSoon();
 
  private:
   std::unique_ptr<Process> StartWorker(const std::string& listen);

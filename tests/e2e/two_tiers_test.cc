@@ -40,15 +40,6 @@ class TwoTiers : public ::testing::Test {
     request.mutable_sampling()->set_temperature(0.0f);
     return request;
   }
-  // A Close is on its way when the client has its last message; the worker applies it within a
-  // step. The bound is generous.
-  static bool WorkerIsFreeSoon() {
-    for (int i = 0; i < 200; ++i) {
-      if (fleet_->WorkerSessions() == 0) return true;
-      std::this_thread::sleep_for(std::chrono::milliseconds(20));
-    }
-    return false;
-  }
   static Fleet* fleet_;
 };
 Fleet* TwoTiers::fleet_ = nullptr;
@@ -139,7 +130,7 @@ TEST_F(TwoTiers, StopAtAStopStringAndFreeTheWorker) {
   ASSERT_EQ(result.finished.size(), 1u);
   EXPECT_EQ(result.finished[0].reason(), v1::FINISH_REASON_STOP_STRING);
   EXPECT_THAT(result.texts[0], ::testing::Not(HasSubstr(result.finished[0].stop())));
-  EXPECT_TRUE(WorkerIsFreeSoon());
+  EXPECT_TRUE(fleet_->WorkerIsFreeSoon());
 }
 
 TEST_F(TwoTiers, B117_CancellingACallFreesItsSessionOnTheWorker) {
@@ -155,7 +146,7 @@ TEST_F(TwoTiers, B117_CancellingACallFreesItsSessionOnTheWorker) {
     context.TryCancel();
     EXPECT_EQ(reader->Finish().error_code(), grpc::StatusCode::CANCELLED);
   }
-  EXPECT_TRUE(WorkerIsFreeSoon());
+  EXPECT_TRUE(fleet_->WorkerIsFreeSoon());
 }
 
 TEST_F(TwoTiers, EndWithDeadlineWhereTheTimeRunsOut) {
@@ -171,7 +162,7 @@ TEST_F(TwoTiers, EndWithDeadlineWhereTheTimeRunsOut) {
   const grpc::Status status = reader->Finish();
   EXPECT_TRUE(status.ok() || status.error_code() == grpc::StatusCode::DEADLINE_EXCEEDED)
       << status.error_message();
-  EXPECT_TRUE(WorkerIsFreeSoon());
+  EXPECT_TRUE(fleet_->WorkerIsFreeSoon());
 }
 
 // Last in this file's order: it takes the worker away.
