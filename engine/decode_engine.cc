@@ -21,13 +21,21 @@ absl::Status InRange(const char* option, int64_t value, int64_t low, int64_t hig
 
 absl::Status ValidateOptions(const EngineOptions& options, const Model& model) {
   RETURN_IF_ERROR(InRange("max_sessions", options.max_sessions, 1, kMaxSlots));
-  RETURN_IF_ERROR(InRange("max_queued", options.max_queued, 0, INT32_MAX));
+  RETURN_IF_ERROR(InRange("max_queued", options.max_queued, 1, INT32_MAX));
   RETURN_IF_ERROR(InRange("step_tokens", options.step_tokens, 1, model.max_rows()));
   RETURN_IF_ERROR(InRange("kv_tokens", options.kv_tokens, 0, int64_t{kMaxPoolPages} * kPageTokens));
   RETURN_IF_ERROR(InRange("context_length", options.context_length, 0, model.context_length()));
   RETURN_IF_ERROR(InRange("ahead_tokens", options.ahead_tokens, 1, INT32_MAX));
   RETURN_IF_ERROR(InRange("max_choices", options.max_choices, 1, kMaxSlots));
-  return InRange("max_rewind", options.max_rewind, 1, model.context_length());
+  RETURN_IF_ERROR(InRange("max_rewind", options.max_rewind, 1, model.context_length()));
+  RETURN_IF_ERROR(InRange("max_run_ahead", options.max_run_ahead, 0, options.max_rewind - 1));
+  RETURN_IF_ERROR(InRange("max_retain", options.max_retain, 0, INT64_MAX / 2));
+  RETURN_IF_ERROR(InRange("drain_spread", options.drain_spread, 0, INT64_MAX / 2));
+  if (options.decode_slowdown != 0.0 && !(options.decode_slowdown >= 1.0)) {
+    return InvalidArgument("decode_slowdown is ", options.decode_slowdown,
+                           ": it must be 0 or at least 1");
+  }
+  return absl::OkStatus();
 }
 
 int32_t ContextOf(const EngineOptions& options, const Model& model) {
@@ -41,15 +49,18 @@ CacheOptions CacheOptionsOf(const EngineOptions& options, const Model& model) {
                                 : std::max(context, int64_t{options.max_sessions} * context / 4);
   const int64_t context_pages = (context + kPageTokens - 1) / kPageTokens;
   CacheOptions out;
-  out.max_rewind = options.max_rewind;
+  // Below the longest that was written: rows run ahead of what is confirmed.
+  out.max_rewind = options.max_rewind + options.max_run_ahead + 1;
   out.step_tokens = options.step_tokens;
+  out.prefix_index = options.prefix_cache;
+  out.hash_seed = options.hash_seed;
+  out.hash_mask = options.hash_mask;
   for (const LayerGroup& group : model.layer_groups()) {
     int64_t pages = (kv_tokens + kPageTokens - 1) / kPageTokens;
     if (group.window > 0) {
-      // The leader of several choices may hold its window twice, shared and its own.
       const int64_t window_pages =
-          KvCache::WindowPages(group.window, options.max_rewind, options.step_tokens);
-      pages = (int64_t{options.max_sessions} + 1) * std::min(context_pages, window_pages);
+          KvCache::WindowPages(group.window, out.max_rewind, options.step_tokens);
+      pages = int64_t{options.max_sessions} * std::min(context_pages, window_pages);
     }
     out.groups.push_back(
         {group.window, static_cast<int32_t>(std::min<int64_t>(pages, kMaxPoolPages))});
@@ -69,6 +80,7 @@ EngineState::EngineState(const EngineOptions& engine_options, Model& engine_mode
       cache(cache_options),
       queue(engine_options.max_queued),
       planner(engine_options.step_tokens),
+      chunk_limit(engine_options.decode_slowdown, engine_options.step_tokens),
       by_slot(engine_options.max_sessions, nullptr) {
   for (int32_t slot = 0; slot < options.max_sessions; ++slot) free_slots.insert(slot);
 }
@@ -124,33 +136,37 @@ DecodeEngine::~DecodeEngine() = default;
 void DecodeEngine::Open(OpenCommand command, Nanos now) { state_->Open(std::move(command), now); }
 void DecodeEngine::Extend(const ExtendCommand& command, Nanos now) { state_->Extend(command, now); }
 void DecodeEngine::Fetch(const FetchCommand& command, Nanos now) { state_->Fetch(command, now); }
-void DecodeEngine::Close(const CloseCommand& command) {
-  const auto found = state_->by_handle.find(command.handle);
-  if (found != state_->by_handle.end()) state_->End(found->second, ClosedEvent::Reason::kDone, "");
-}
+void DecodeEngine::Close(const CloseCommand& command, Nanos now) { state_->Close(command, now); }
 void DecodeEngine::CloseStream(int64_t stream) { state_->CloseStream(stream); }
-void DecodeEngine::Drain() { state_->Drain(); }
+void DecodeEngine::Drain(Nanos now) { state_->Drain(now); }
+void DecodeEngine::Wait() { state_->Wait(); }
 bool DecodeEngine::Launch(Nanos now) { return state_->Launch(now); }
 absl::StatusOr<bool> DecodeEngine::Collect(Nanos now) { return state_->Collect(now); }
 std::vector<EngineEvent> DecodeEngine::TakeEvents() { return std::exchange(state_->events, {}); }
 
+int32_t DecodeEngine::num_live() const { return static_cast<int32_t>(state_->by_handle.size()); }
+const KvCache& DecodeEngine::cache() const { return state_->cache; }
+
 EngineLoad DecodeEngine::load() const {
+  const EngineState& state = *state_;
   EngineLoad load;
-  for (const auto& [handle, session] : state_->by_handle) {
-    load.running += session->phase != EngineState::Phase::kQueued;
-    const int32_t pending = state_->PendingRows(*session);
+  load.queued_prefill_tokens = state.queued_tokens;
+  for (const EngineState::Session* session : state.by_slot) {
+    if (session == nullptr || session->phase == EngineState::Phase::kClosed) continue;
+    ++load.running;
+    const int32_t pending = state.PendingRows(*session);
     if (pending > 1) load.queued_prefill_tokens += pending;
   }
-  for (const auto& [id, group] : state_->groups) {
-    if (!group.admitted) {
-      load.queued_prefill_tokens += static_cast<int64_t>(group.command.tokens.size());
-    }
-  }
-  load.queued = state_->queue.size();
-  load.free_pages = state_->cache.num_free();
-  load.total_pages = state_->cache.num_pages();
-  load.steps = state_->launched;
-  load.last_step_nanos = state_->last_step_nanos;
+  load.queued = state.queue.size();
+  load.free_pages = state.cache.num_free();
+  load.total_pages = state.cache.num_pages();
+  load.cached_pages = state.cache.num_cached();
+  load.steps = state.launched;
+  load.last_step_nanos = state.last_step_nanos;
+  load.prefilled_tokens = state.prefilled_tokens;
+  load.reused_tokens = state.reused_tokens;
+  load.evicted_pages = state.cache.counters().evicted_pages;
+  load.preempted = state.num_preempted;
   return load;
 }
 

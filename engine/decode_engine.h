@@ -13,26 +13,47 @@
 // range, live ones included. An Open whose number of choices is out of range is answered on its
 // first handle alone.
 //
-// Run-ahead is 0: after the Candidates of a position the session waits for Extend. The draw stands
-// in the slot on the device already; an Extend that names it costs no upload.
+// Tokens. The held list is the confirmed tokens and, behind them, the worker's own draws that no
+// Extend has named yet. Candidates for a position say the draw that was appended to the list, or
+// that the lists do not decide: then nothing is appended, and the session waits for Extend.
 //
-// Extend. The held list is the confirmed tokens and, behind them, the draw that was sent. Tokens
-// that differ from the held list, or no tokens, cut it and carry epoch + 1; all others carry the
-// current epoch; anything else is refused. A cut may reach max_rewind below the longest that the
-// session has been. Extends that come before the prompt is shared among the choices (or before
-// admission) are kept, at most kMaxDeferred, and applied then.
+// Run-ahead. Rows of held tokens that are not confirmed yet run only for the first `run_ahead` of
+// them; the row of the last one may be launched before its draw is collected: it takes the token
+// from the slot. So with run_ahead 0 the session waits for an Extend after each position, and with
+// run_ahead r it may send the Candidates of r + 1 positions before it waits. No row runs for a
+// position that the session's limit leaves nothing to decide behind.
+//
+// Extend{position, tokens}: "the tokens before `position` are as you hold them, and from there on
+// they are these". Tokens are compared with the held list, the common prefix is kept, the list is
+// cut at the first difference and the rest appended; no tokens cut to position. What Extend names
+// is confirmed. Epochs: an Extend that cuts carries epoch + 1; so does one whose sender cannot know
+// whether it cuts, since it names tokens whose draws it has not received; all others carry the
+// current epoch. epoch + 1 is always adopted: the results of rows launched before are dropped, and
+// the position after the last token is computed again, so that its Candidates come in the new
+// epoch. A cut under the current epoch, any other epoch, or a position beyond what is held is
+// refused. A cut may reach max_rewind below the longest that was ever confirmed. Extends that come
+// before the prompt is shared among the choices (or before admission) are kept, at most
+// kMaxDeferred, and applied then.
 //
 // Fetch computes the row of position - 1 again in the next step, as a row of its own. It writes the
 // same K and V bits again into a page with one owner (a shared page is copied first). At most
-// kMaxFetches wait per session. A Fetch whose position a later Extend cuts stays unanswered.
+// kMaxFetches wait per session. It may reach max_rewind below the longest that was ever confirmed,
+// and up to the last held token. A Fetch whose position a later Extend cuts, or leaves out of that
+// reach, stays unanswered.
 //
 // Choices. One prefill of all tokens but the last; then each choice has the full pages in common, a
 // copy of the partial page, and runs the last row itself, with its own draw.
 //
 // Memory. max_new > 0: everything up to min(context, prompt_length + max_new) is promised at
-// admission. max_new == 0: ahead_tokens beyond the tokens given, then page by page; a session that
-// cannot grow is closed with kPreempted. Pages and slot of a closed session are free again once the
-// last step that it was part of is collected.
+// admission. max_new == 0: ahead_tokens beyond the tokens given, then page by page; where no page
+// is left, the youngest of the sessions that grow (of the lowest priority among them) is closed
+// with kPreempted, and the others wait until its pages are back. Pages and slot of a closed session
+// are free again once the last step that it was part of is collected.
+//
+// Cached pages. A page whose 64 tokens are confirmed and computed is found by later sessions with
+// the same tokens before it, and the same salt; they share it. At least the last token is always
+// computed. Pages without an owner stay in the cache until they are needed, the least recently used
+// go first.
 //
 // Thread-safety: none; one thread owns it.
 #pragma once
@@ -40,12 +61,14 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <utility>
 #include <variant>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "engine/base/clock.h"
+#include "engine/cache/kv_cache.h"
 #include "engine/model/model.h"
 #include "engine/sampling/candidates.h"
 #include "engine/sampling/parameters.h"
@@ -54,12 +77,17 @@ namespace tandem {
 
 inline constexpr int32_t kMaxDeferred = 16;
 inline constexpr int32_t kMaxFetches = 16;
+inline constexpr int32_t kMaxSalt = 64;
 
 struct SessionHandle {
   int64_t stream = 0;
   uint64_t number = 0;
   friend bool operator==(const SessionHandle&, const SessionHandle&) = default;
   friend auto operator<=>(const SessionHandle&, const SessionHandle&) = default;
+  template <typename H>
+  friend H AbslHashValue(H hash, const SessionHandle& handle) {
+    return H::combine(std::move(hash), handle.stream, handle.number);
+  }
 };
 
 struct OpenCommand {
@@ -74,6 +102,12 @@ struct OpenCommand {
   SamplingParameters sampling;
   int32_t priority = 0;          // higher goes first
   Nanos deadline = kNoDeadline;  // closed with kExpired from then on, also while it waits
+  // How long ago the request was first opened, anywhere: of equal priority, and within a stream,
+  // the older goes first. >= 0.
+  Nanos age = 0;
+  int32_t run_ahead = 0;  // [0, max_run_ahead]
+  bool use_cache = true;  // finds and leaves cached pages
+  std::string salt;       // cached pages are shared among equal salts; at most kMaxSalt bytes
 };
 
 struct ExtendCommand {
@@ -95,22 +129,26 @@ struct FetchCommand {
 
 struct CloseCommand {
   SessionHandle handle;
+  Nanos retain = 0;  // its cached pages are evicted last for so long; [0, max_retain]
 };
 
 struct OpenedEvent {
   SessionHandle handle;
   int32_t cached_tokens = 0;
 };
-struct PrefillEvent {  // sent between chunks of a prompt that takes more than one step
+// Sent between chunks of a prompt that takes more than one step, and when pages are found later
+// than at admission.
+struct PrefillEvent {
   SessionHandle handle;
-  int32_t done = 0;
+  int32_t done = 0;  // computed or found
   int32_t total = 0;
+  int32_t cached = 0;  // found, of those done
 };
 struct CandidatesEvent {
   SessionHandle handle;
   int32_t position = 0;  // index of the token to be decided
   uint32_t epoch = 0;
-  Candidates candidates;  // summary.drawn: the worker's own draw, -1 absent
+  Candidates candidates;  // summary.drawn: the worker's own draw, appended; -1: none
 };
 struct FetchedEvent {
   SessionHandle handle;
@@ -147,7 +185,17 @@ struct EngineOptions {
   int32_t context_length = 0;  // 0: the model's
   int32_t ahead_tokens = 512;  // promised at admission beyond the tokens given, without max_new
   int32_t max_choices = 16;
-  int32_t max_rewind = 128;  // tokens that one Extend may cut
+  int32_t max_rewind = 128;  // confirmed tokens that one Extend may cut
+  int32_t max_run_ahead = 8;
+  bool prefix_cache = true;  // false: no page outlives its sessions
+  Nanos max_retain = 600 * kNanosPerSecond;
+  // How many times as long a step with decode rows may take for the prefill rows beside them, by
+  // what earlier steps took; 0: no limit but step_tokens. Else at least 1.
+  double decode_slowdown = 1.75;
+  Nanos drain_spread = 2 * kNanosPerSecond;  // Drain hands its sessions over evenly within this
+  uint64_t hash_seed = 0;                    // of the prefix index: secret, one per process
+  uint64_t hash_mask =
+      ~uint64_t{0};  // bits of the index's hashes that count; tests force collisions
   kernels::KvFormat kv_format = kernels::KvFormat::kF32;
 };
 
@@ -156,8 +204,14 @@ struct EngineLoad {
   int32_t queued = 0;
   int64_t free_pages = 0;
   int64_t total_pages = 0;
+  int64_t cached_pages = 0;  // free for the taking, but hold tokens that may be asked for again
   int64_t queued_prefill_tokens = 0;
   int64_t steps = 0;  // launched so far
+  // Since the start:
+  int64_t prefilled_tokens = 0;  // prompt rows that were run
+  int64_t reused_tokens = 0;     // prompt tokens found in the cache
+  int64_t evicted_pages = 0;
+  int64_t preempted = 0;  // sessions
   Nanos last_step_nanos = 0;
 };
 
@@ -178,20 +232,28 @@ class DecodeEngine final {
   void Open(OpenCommand command, Nanos now);
   void Extend(const ExtendCommand& command, Nanos now);
   void Fetch(const FetchCommand& command, Nanos now);
-  void Close(const CloseCommand& command);
+  void Close(const CloseCommand& command, Nanos now);
   // The stream is the lease: its sessions are freed, and no event for it follows.
   void CloseStream(int64_t stream);
-  // No new opens; every session is closed with kDraining once its current step is collected.
-  void Drain();
+  // No new opens; what is queued is closed with kDraining at once, the sessions that run one by
+  // one, the youngest first, evenly over drain_spread; what ends in the meantime ends as ever.
+  void Drain(Nanos now);
 
   // Starts a step with the work there is. False: nothing to do, or two steps are in flight.
   bool Launch(Nanos now);
-  // Finishes the oldest launched step. False: none is in flight. INTERNAL: the device is lost; the
-  // engine is of no more use.
+  // Blocks until the oldest launched step is done or the device is lost, so that Collect can be
+  // told when that was.
+  void Wait();
+  // Finishes the oldest launched step, waiting for it if need be. False: none is in flight.
+  // INTERNAL: the device is lost; the engine is of no more use.
   absl::StatusOr<bool> Collect(Nanos now);
   std::vector<EngineEvent> TakeEvents();
 
   EngineLoad load() const;
+  // Sessions running and queued, 0: none lives.
+  int32_t num_live() const;
+  // For simulators and benches: read only.
+  const KvCache& cache() const;
   // For people: how many tokens and sessions fit, and the formula.
   std::string CapacityText() const;
   // Holds at any time: every page has exactly the owners that the sessions show, free and used

@@ -1,30 +1,47 @@
 // Results of a step become events; sessions that ended in the meantime give back what they held.
+#include <algorithm>
 #include <utility>
 
 #include "engine/base/check.h"
+#include "engine/base/planted_bugs.h"
 #include "engine/base/status.h"
 #include "engine/decode_engine_state.h"
 
 namespace tandem {
 
+void EngineState::Wait() {
+  if (device_status.ok() && num_in_flight() > 0) {
+    device_status = ops.Finish(step_of(collected + 1).mark);
+  }
+}
+
 absl::StatusOr<bool> EngineState::Collect(Nanos now) {
-  if (!device_status.ok()) return device_status;
+  Wait();
+  RETURN_IF_ERROR(device_status);
   if (num_in_flight() == 0) return false;
   Step& step = step_of(collected + 1);
-  device_status = ops.Finish(step.mark);
-  RETURN_IF_ERROR(device_status);
   ++collected;
-  last_step_nanos = now - step.launched_at;
+  last_step_nanos = now - std::max(step.launched_at, last_collect);
+  last_collect = now;
+  chunk_limit.Observe(step.num_decode_rows, step.num_prefill_rows, last_step_nanos);
 
+  collecting = true;
   for (const PrefillRecord& prefill : step.prefills) {
-    const auto session = sessions.find(prefill.serial);
-    if (session == sessions.end() || session->second->phase == Phase::kClosed) continue;
-    events.emplace_back(PrefillEvent{session->second->handle, prefill.done, prefill.total});
+    const Session& session = *prefill.session;
+    if (session.phase == Phase::kClosed) continue;
+    events.emplace_back(
+        PrefillEvent{session.handle, prefill.done, session.opened_length, session.cached});
+  }
+  for (Session* session : step.sessions) {
+    session->collected = std::max(session->collected, session->computed_after[step.number % 2]);
   }
   for (size_t i = 0; i < step.rows.size(); ++i) CollectRow(step, static_cast<int32_t>(i));
   for (FetchRecord& fetch : step.fetches) CollectFetch(&step, &fetch);
-
-  if (draining) Drain();
+  for (Session* session : step.sessions) {
+    if (session->phase != Phase::kClosed) IndexFinalPages(session);
+  }
+  collecting = false;
+  HandOver(now);
   for (Session* session : by_slot) {
     if (session != nullptr) ReleaseIfIdle(session);
   }
@@ -33,31 +50,35 @@ absl::StatusOr<bool> EngineState::Collect(Nanos now) {
 
 void EngineState::CollectRow(const Step& step, int32_t index) {
   const RowRecord& row = step.rows[index];
-  const auto found = sessions.find(row.serial);
-  if (found == sessions.end() || found->second->phase == Phase::kClosed) return;
-  Session* session = found->second.get();
-  const kernels::RowSummary& summary = step.lists.summary[index];
-  // The draw stands in the slot unless tokens were uploaded, or a newer row drew, behind it.
-  if (session->draw_step == step.number && summary.first_nonfinite < 0 && summary.drawn >= 0) {
-    session->device_next = summary.drawn;
-    session->device_count = session->uploaded + 1;
+  Session* session = row.session;
+  if (session->phase == Phase::kClosed) {
+    if (Planted(Bug::kCloseTwice)) {
+      events.emplace_back(ClosedEvent{session->handle, ClosedEvent::Reason::kDone, ""});
+    }
+    return;
   }
-  if (session->epoch != row.epoch) return;
+  if (session->generation != row.generation && !Planted(Bug::kOldEpochSent)) return;
+  if (static_cast<int32_t>(session->tokens.size()) != row.position) return;
+  const kernels::RowSummary& summary = step.lists.summary[index];
   if (summary.first_nonfinite >= 0) {
     End(session, ClosedEvent::Reason::kNonFinite,
         absl::StrCat("the logit of id ", summary.first_nonfinite, " for position ", row.position,
                      " is not finite"));
     return;
   }
-  if (static_cast<int32_t>(session->tokens.size()) != row.position) return;  // confirmed meanwhile
-  session->drawn = summary.drawn;
+  if (summary.drawn >= 0) {
+    session->tokens.push_back(summary.drawn);
+    if (session->uploaded == row.position) ++session->uploaded;  // the draw stands in the slot
+  } else {                                                       // a row behind it was idle
+    VoidRowsFrom(row.position + (Planted(Bug::kIdleRowCounts) ? 1 : 0), session);
+    session->is_undecided = true;
+  }
   events.emplace_back(
-      CandidatesEvent{session->handle, row.position, row.epoch, step.lists.Row(index)});
+      CandidatesEvent{session->handle, row.position, session->epoch, step.lists.Row(index)});
 }
 
 void EngineState::CollectFetch(Step* step, FetchRecord* fetch) {
-  const auto found = sessions.find(fetch->serial);
-  if (fetch->is_cut || found == sessions.end() || found->second->phase == Phase::kClosed) return;
+  if (fetch->is_cut || fetch->session->phase == Phase::kClosed) return;
   FetchedEvent event;
   event.handle = fetch->command.handle;
   event.position = fetch->command.position;

@@ -4,6 +4,7 @@
 #include <limits>
 
 #include "engine/base/check.h"
+#include "engine/base/planted_bugs.h"
 #include "engine/base/status.h"
 #include "engine/decode_engine_state.h"
 
@@ -12,19 +13,19 @@ namespace {
 
 using Reason = ClosedEvent::Reason;
 
-absl::Status ValidTokens(const std::vector<int32_t>& tokens, int32_t vocab_size) {
+std::string Detail(const absl::Status& status) { return std::string(status.message()); }
+
+}  // namespace
+
+// ---- Open ------------------------------------------------------------------------------------
+
+absl::Status EngineState::ValidTokens(const std::vector<int32_t>& tokens) const {
   for (size_t i = 0; i < tokens.size(); ++i) {
     if (tokens[i] >= 0 && tokens[i] < vocab_size) continue;
     return InvalidArgument("tokens[", i, "] is ", tokens[i], ": ids are 0 to ", vocab_size - 1);
   }
   return absl::OkStatus();
 }
-
-std::string Detail(const absl::Status& status) { return std::string(status.message()); }
-
-}  // namespace
-
-// ---- Open ------------------------------------------------------------------------------------
 
 absl::Status EngineState::ValidateOpen(const OpenCommand& command) const {
   const int64_t num_tokens = static_cast<int64_t>(command.tokens.size());
@@ -45,7 +46,16 @@ absl::Status EngineState::ValidateOpen(const OpenCommand& command) const {
                            " are needed (context ", context_length, ", prompt_length ",
                            command.prompt_length, ", max_new ", command.max_new, ")");
   }
-  RETURN_IF_ERROR(ValidTokens(command.tokens, vocab_size));
+  if (command.run_ahead < 0 || command.run_ahead > options.max_run_ahead) {
+    return InvalidArgument("run_ahead is ", command.run_ahead, ": it must be 0 to ",
+                           options.max_run_ahead);
+  }
+  if (command.salt.size() > static_cast<size_t>(kMaxSalt)) {
+    return InvalidArgument("salt has ", command.salt.size(), " bytes: at most ", kMaxSalt);
+  }
+  if (command.age < 0)
+    return InvalidArgument("age is ", command.age, " ns: it must not be negative");
+  RETURN_IF_ERROR(ValidTokens(command.tokens));
   RETURN_IF_ERROR(Validate(command.sampling, vocab_size));
   if (command.choices > options.max_sessions) {
     return ResourceExhausted("choices is ", command.choices, ": there are ", options.max_sessions,
@@ -98,14 +108,16 @@ void EngineState::Open(OpenCommand command, Nanos now) {
     RefuseOpen(command, Reason::kExpired, "the deadline has passed");
     return;
   }
+  Enqueue(std::move(command), now);
+}
+
+void EngineState::Enqueue(OpenCommand command, Nanos now) {
+  // Only what has to wait takes a place in the queue.
+  if (queue.size() >= options.max_queued) AdmitQueued();
   const int64_t id = next_group++;
-  if (!queue.Push(id, command.priority)) {
-    RefuseOpen(command, Reason::kRefused,
-               absl::StrCat("the queue is full: ", options.max_queued, " opens wait"));
-    return;
-  }
+  const int64_t cost = int64_t{command.choices} * RequestOf(command, 1).length;
   Group& group = groups[id];
-  for (int32_t i = 0; i < choices; ++i) {
+  for (int32_t i = 0; i < command.choices; ++i) {
     auto session = std::make_unique<Session>();
     session->serial = next_serial++;
     session->handle = {command.first.stream, command.first.number + i};
@@ -114,124 +126,24 @@ void EngineState::Open(OpenCommand command, Nanos now) {
     session->opened_length = static_cast<int32_t>(command.tokens.size());
     session->longest = session->opened_length;
     session->limit = LimitOf(command);
+    session->run_ahead = command.run_ahead;
     session->grows = command.max_new == 0;
+    session->priority = command.priority;
+    session->age = now - command.age;
     session->deadline = command.deadline;
+    if (session->deadline != kNoDeadline) deadlines.emplace(session->deadline, session->serial);
     group.members.push_back(session.get());
     by_handle.emplace(session->handle, session.get());
     sessions.emplace(session->serial, std::move(session));
   }
+  queued_tokens += static_cast<int64_t>(command.tokens.size());
+  const QueuedRequest request{id, command.first.stream, command.priority, now - command.age, cost};
   group.command = std::move(command);
-}
-
-// ---- Extend ----------------------------------------------------------------------------------
-
-void EngineState::Extend(const ExtendCommand& command, Nanos now) {
-  Session* session = Live(command.handle, now);
-  if (session == nullptr) return;
-  if (session->phase == Phase::kRunning) {
-    ApplyExtend(command, session);
-  } else if (session->deferred.size() >= kMaxDeferred) {
-    End(session, Reason::kRefused,
-        absl::StrCat("more than ", kMaxDeferred, " extends came before the prompt was ready"));
-  } else if (static_cast<int64_t>(command.tokens.size()) > session->limit) {
-    End(session, Reason::kRefused,
-        absl::StrCat("extend has ", command.tokens.size(), " tokens: the session may have ",
-                     session->limit));
-  } else {
-    session->deferred.push_back(command);
-  }
-}
-
-// What an Extend does to the held list, or why it is refused.
-absl::StatusOr<EngineState::ExtendPlan> EngineState::PlanExtend(const ExtendCommand& command,
-                                                                const Session& session) const {
-  const int64_t confirmed = static_cast<int64_t>(session.tokens.size());
-  const int64_t held = confirmed + (session.drawn >= 0 ? 1 : 0);
-  const int64_t count = static_cast<int64_t>(command.tokens.size());
-  if (command.position < 0 || command.position > held) {
-    return InvalidArgument("position must be 0 to ", held, ", the number of tokens held");
-  }
-  if (command.position + count == 0) return InvalidArgument("no token would be left");
-  if (command.position + count > session.limit) {
-    return InvalidArgument(count, " tokens pass the limit of ", session.limit);
-  }
-  RETURN_IF_ERROR(ValidTokens(command.tokens, vocab_size));
-
-  ExtendPlan plan;
-  plan.same = command.position;
-  const auto held_at = [&](int64_t i) { return i < confirmed ? session.tokens[i] : session.drawn; };
-  while (plan.same < command.position + count && plan.same < held &&
-         command.tokens[plan.same - command.position] == held_at(plan.same)) {
-    ++plan.same;
-  }
-  const bool differs = plan.same < held && plan.same < command.position + count;
-  plan.cuts = differs || count == 0;
-  const uint32_t epoch = session.epoch + (plan.cuts ? 1 : 0);
-  if (command.epoch != epoch) {
-    return InvalidArgument("epoch is ", command.epoch, ": it must be ", epoch, ", since ",
-                           plan.cuts ? "it cuts what is held" : "it cuts nothing");
-  }
-  const int64_t back = session.longest - plan.same;
-  if (plan.cuts && back > options.max_rewind) {
-    return InvalidArgument("the cut to ", plan.same, " is ", back, " tokens back from ",
-                           session.longest, ": at most max_rewind ", options.max_rewind);
-  }
-  return plan;
-}
-
-// Keeps the first `length` tokens of the held list.
-void EngineState::Cut(int32_t length, Session* session) {
-  std::vector<int32_t>& tokens = session->tokens;
-  const int32_t confirmed = static_cast<int32_t>(tokens.size());
-  if (length > confirmed) {
-    tokens.push_back(session->drawn);  // a cut behind the draw accepts it
-  } else {
-    tokens.resize(static_cast<size_t>(length));
-  }
-  session->drawn = -1;
-  session->draw_step = 0;
-  session->device_next = -1;
-  session->uploaded = std::min(session->uploaded, length);
-  session->computed = std::min(session->computed, length);
-  std::erase_if(session->fetches, [&](const auto& fetch) { return fetch.position > length; });
-  for (int64_t number = collected + 1; number <= launched; ++number) {
-    for (FetchRecord& fetch : step_of(number).fetches) {
-      fetch.is_cut |= fetch.serial == session->serial && fetch.command.position > length;
-    }
-  }
-}
-
-void EngineState::ApplyExtend(const ExtendCommand& command, Session* session) {
-  const absl::StatusOr<ExtendPlan> plan = PlanExtend(command, *session);
-  if (!plan.ok()) {
-    End(session, Reason::kRefused,
-        absl::StrCat("extend at ", command.position, ": ", Detail(plan.status())));
-    return;
-  }
-  std::vector<int32_t>& tokens = session->tokens;
-  const size_t confirmed = tokens.size();
-  if (plan->cuts) {
-    session->epoch = command.epoch;
-    Cut(static_cast<int32_t>(plan->same), session);
-    if (command.tokens.empty()) {  // the last row runs again, for its logits
-      session->computed = std::min(session->computed, static_cast<int32_t>(tokens.size()) - 1);
-    }
-  } else if (command.position > static_cast<int64_t>(confirmed)) {
-    tokens.push_back(session->drawn);  // a position behind the draw accepts it
-  }
-  const size_t num_known = tokens.size() - static_cast<size_t>(command.position);
-  if (num_known < command.tokens.size()) {
-    tokens.insert(tokens.end(), command.tokens.begin() + static_cast<int64_t>(num_known),
-                  command.tokens.end());
-  }
-  if (tokens.size() > confirmed) session->drawn = -1;
-  session->longest = std::max(session->longest, static_cast<int32_t>(tokens.size()));
-
-  // Where the draw in the slot is the token, nothing has to be uploaded.
-  const size_t next = static_cast<size_t>(session->uploaded);
-  if (session->device_next >= 0 && next < tokens.size() && tokens[next] == session->device_next) {
-    ++session->uploaded;
-    session->device_next = -1;
+  if (const std::optional<int64_t> gone = queue.Push(request)) {
+    const int64_t held = queue.size(groups.at(*gone).command.first.stream);
+    EndGroup(*gone, Reason::kRefused,
+             absl::StrCat("the queue is full: ", options.max_queued, " opens wait, ", held,
+                          " of this stream"));
   }
 }
 
@@ -239,7 +151,9 @@ void EngineState::ApplyExtend(const ExtendCommand& command, Session* session) {
 
 absl::Status EngineState::ValidateFetch(const FetchCommand& command, const Session& session) const {
   const int64_t lowest = std::max<int64_t>(1, int64_t{session.longest} - options.max_rewind);
-  const int64_t highest = session.phase == Phase::kRunning ? session.computed : 0;
+  const int64_t known = static_cast<int64_t>(session.tokens.size());
+  const int64_t highest =
+      session.phase == Phase::kRunning ? std::min<int64_t>(session.computed, known) : 0;
   if (command.position < lowest || command.position > highest) {
     return InvalidArgument("position must be ", lowest, " to ", highest,
                            ", within max_rewind and computed");
@@ -262,7 +176,7 @@ absl::Status EngineState::ValidateFetch(const FetchCommand& command, const Sessi
       if (command.ids.empty() || command.ids.size() > static_cast<size_t>(vocab_size)) {
         return InvalidArgument("ids has ", command.ids.size(), ": it must have 1 to ", vocab_size);
       }
-      return ValidTokens(command.ids, vocab_size);
+      return ValidTokens(command.ids);
     case FetchCommand::What::kRow:
       return absl::OkStatus();
   }
@@ -280,27 +194,45 @@ void EngineState::Fetch(const FetchCommand& command, Nanos now) {
   session->fetches.push_back(command);
 }
 
-// ---- streams, drain --------------------------------------------------------------------------
+// ---- the end ---------------------------------------------------------------------------------
+
+void EngineState::Close(const CloseCommand& command, Nanos now) {
+  const auto found = by_handle.find(command.handle);
+  if (found == by_handle.end()) return;
+  Session* session = found->second;
+  if (session->phase == Phase::kQueued && Planted(Bug::kQueuedCloseLost)) return;
+  if (command.retain < 0 || command.retain > options.max_retain) {
+    End(session, Reason::kRefused,
+        absl::StrCat("retain is ", command.retain, " ns: it must be 0 to ", options.max_retain));
+    return;
+  }
+  if (command.retain > 0) session->retain_until = now + command.retain;
+  End(session, Reason::kDone, "");
+}
 
 void EngineState::CloseStream(int64_t stream) {
   std::vector<Session*> ended;
-  for (auto it = by_handle.lower_bound({stream, 0});
-       it != by_handle.end() && it->first.stream == stream; ++it) {
-    ended.push_back(it->second);
+  for (const auto& [serial, session] : sessions) {
+    if (session->handle.stream == stream && session->phase != Phase::kClosed) {
+      ended.push_back(session.get());
+    }
   }
   for (Session* session : ended) End(session, Reason::kDone, "");
+  if (Planted(Bug::kStreamEventsSurvive)) return;
   std::erase_if(events, [&](const EngineEvent& event) {
     return std::visit([&](const auto& e) { return e.handle.stream == stream; }, event);
   });
 }
 
-void EngineState::Drain() {
+void EngineState::Drain(Nanos now) {
+  if (draining) return;
   draining = true;
-  std::vector<Session*> idle;
-  for (const auto& [handle, session] : by_handle) {
-    if (session->last_step <= collected) idle.push_back(session);
+  while (const std::optional<int64_t> id = queue.First()) {
+    EndGroup(*id, Reason::kDraining, "the worker takes no new sessions");
   }
-  for (Session* session : idle) End(session, Reason::kDraining, "the worker drains");
+  const int64_t num_live = std::max<int64_t>(1, static_cast<int64_t>(by_handle.size()));
+  handover_interval = options.drain_spread / num_live;
+  next_handover = now + handover_interval;
 }
 
 }  // namespace tandem

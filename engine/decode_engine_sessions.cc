@@ -2,10 +2,13 @@
 #include <algorithm>
 
 #include "engine/base/check.h"
+#include "engine/base/planted_bugs.h"
 #include "engine/base/status.h"
 #include "engine/decode_engine_state.h"
 
 namespace tandem {
+
+using Reason = ClosedEvent::Reason;
 
 // Null: no such live session, or it has just expired.
 EngineState::Session* EngineState::Live(const SessionHandle& handle, Nanos now) {
@@ -13,7 +16,7 @@ EngineState::Session* EngineState::Live(const SessionHandle& handle, Nanos now) 
   if (found == by_handle.end()) return nullptr;
   Session* session = found->second;
   if (session->deadline > now) return session;
-  End(session, ClosedEvent::Reason::kExpired, "the deadline has passed");
+  End(session, Reason::kExpired, "the deadline has passed");
   return nullptr;
 }
 
@@ -25,22 +28,32 @@ int32_t EngineState::LimitOf(const OpenCommand& command) const {
 
 KvCache::Request EngineState::RequestOf(const OpenCommand& command, int32_t choices) const {
   KvCache::Request request;
-  request.prompt = static_cast<int32_t>(command.tokens.size());
+  request.tokens = command.tokens;
   request.length = LimitOf(command);
   if (command.max_new == 0) {
-    const int64_t ahead = int64_t{request.prompt} + options.ahead_tokens;
+    const int64_t ahead = static_cast<int64_t>(command.tokens.size()) + options.ahead_tokens;
     request.length = static_cast<int32_t>(std::min<int64_t>(request.length, ahead));
   }
   request.choices = choices;
+  request.use_index = command.use_cache;
+  request.salt = command.salt;
   return request;
 }
 
 void EngineState::End(Session* session, ClosedEvent::Reason reason, std::string detail) {
+  if (reason != Reason::kNonFinite) IndexFinalPages(session);
   events.emplace_back(ClosedEvent{session->handle, reason, std::move(detail)});
   by_handle.erase(session->handle);
+  if (session->deadline != kNoDeadline) deadlines.erase({session->deadline, session->serial});
   LeaveGroup(session);
   session->phase = Phase::kClosed;
   ReleaseIfIdle(session);
+}
+
+// REQUIRES a group that waits for admission.
+void EngineState::EndGroup(int64_t group, ClosedEvent::Reason reason, const std::string& detail) {
+  const std::vector<Session*> members = groups.at(group).members;
+  for (Session* member : members) End(member, reason, detail);
 }
 
 // The prefill belongs to the group: where the leader goes, the next choice takes its pages over.
@@ -50,7 +63,9 @@ void EngineState::LeaveGroup(Session* session) {
   Group& group = found->second;
   group.members.erase(std::find(group.members.begin(), group.members.end(), session));
   if (group.members.empty()) {
+    if (!group.admitted) queued_tokens -= static_cast<int64_t>(group.command.tokens.size());
     queue.Remove(session->group);
+    admitted_groups.erase(session->group);
     groups.erase(found);
     return;
   }
@@ -58,14 +73,18 @@ void EngineState::LeaveGroup(Session* session) {
   Session* next = group.members.front();
   next->phase = Phase::kLeader;
   next->computed = session->computed;
+  next->collected = session->collected;
+  next->cached = session->cached;
   next->last_step = session->last_step;
   std::swap(next->pages, session->pages);
   next->pages.ChangeAll();
 }
 
 void EngineState::ReleaseIfIdle(Session* session) {
-  if (session->phase != Phase::kClosed || session->last_step > collected) return;
-  cache.Release(&session->pages);
+  if (session->phase != Phase::kClosed || collecting) return;
+  if (session->last_step > collected && !Planted(Bug::kReleaseInFlight)) return;
+  cache.Release(&session->pages, session->retain_until);
+  if (session->last_step > collected) return;  // planted: records still name the session
   if (session->slot >= 0) {
     by_slot[session->slot] = nullptr;
     free_slots.insert(session->slot);
@@ -74,28 +93,50 @@ void EngineState::ReleaseIfIdle(Session* session) {
 }
 
 void EngineState::Expire(Nanos now) {
-  std::vector<Session*> expired;
-  for (const auto& [handle, session] : by_handle) {
-    if (session->deadline <= now) expired.push_back(session);
+  while (!deadlines.empty() && deadlines.begin()->first <= now) {
+    End(sessions.at(deadlines.begin()->second).get(), Reason::kExpired, "the deadline has passed");
   }
-  for (Session* session : expired) {
-    End(session, ClosedEvent::Reason::kExpired, "the deadline has passed");
+}
+
+// Of a worker that drains: those sessions whose turn has come, the youngest first.
+void EngineState::HandOver(Nanos now) {
+  while (draining && !by_handle.empty() && (now >= next_handover || Planted(Bug::kDrainAtOnce))) {
+    Session* youngest = nullptr;
+    for (const auto& [serial, session] : sessions) {
+      if (session->phase == Phase::kClosed) continue;
+      if (youngest == nullptr || session->age >= youngest->age) youngest = session.get();
+    }
+    End(youngest, Reason::kDraining, "the worker drains");
+    next_handover += handover_interval;
   }
 }
 
 void EngineState::AdmitQueued() {
+  if (growth_waits) return;
   while (const std::optional<int64_t> id = queue.First()) {
     Group& group = groups.at(*id);
     const int32_t choices = static_cast<int32_t>(group.members.size());
     if (choices > static_cast<int32_t>(free_slots.size())) return;
-    std::vector<PageTable> tables = cache.Admit(RequestOf(group.command, choices));
-    if (tables.empty()) return;
-    queue.Remove(*id);
-    for (int32_t i = 0; i < choices; ++i) {
-      StartMember(group.command, std::move(tables[i]), group.members[i]);
+    if (blocked_group == *id && blocked_chances == cache.num_chances()) return;
+    KvCache::Admission admission = cache.Admit(RequestOf(group.command, choices), &staging.copies);
+    if (admission.tables.empty()) {
+      blocked_group = *id;
+      blocked_chances = cache.num_chances();
+      return;
     }
-    group.members.front()->phase = Phase::kLeader;
+    FlushCopies();
+    queue.Admitted(*id);
+    queued_tokens -= static_cast<int64_t>(group.command.tokens.size());
+    reused_tokens += admission.cached_tokens;
+    Session* leader = group.members.front();
+    leader->cached = leader->computed = leader->collected = admission.cached_tokens;
+    for (int32_t i = 0; i < choices; ++i) {
+      group.members[i]->cached = admission.cached_tokens;
+      StartMember(group.command, std::move(admission.tables[i]), group.members[i]);
+    }
+    leader->phase = Phase::kLeader;
     group.admitted = true;
+    admitted_groups.insert(*id);
   }
 }
 
@@ -107,13 +148,14 @@ void EngineState::StartMember(const OpenCommand& command, PageTable pages, Sessi
   session->pages = std::move(pages);
   session->tokens.reserve(RequestOf(command, 1).length);
   session->tokens = command.tokens;
+  session->confirmed = session->opened_length;
   session->params =
       ToDrawParams(command.sampling, session->choice, command.prompt_length, vocab_size);
   slots->SetEdits(session->slot, command.sampling);
   slots->SetParams(session->slot, session->params);
-  pools->ClearTable(session->slot);
+  if (!Planted(Bug::kStaleTable)) pools->ClearTable(session->slot);
   UploadTokens(session);
-  events.emplace_back(OpenedEvent{session->handle, 0});
+  events.emplace_back(OpenedEvent{session->handle, session->cached});
 }
 
 // A group is forked once all its tokens but the last have been launched. The copies are enqueued at
@@ -121,28 +163,27 @@ void EngineState::StartMember(const OpenCommand& command, PageTable pages, Sessi
 // of it.
 void EngineState::ForkReadyGroups() {
   std::vector<Session*> running;
-  for (auto it = groups.begin(); it != groups.end();) {
-    Group& group = it->second;
+  for (auto it = admitted_groups.begin(); it != admitted_groups.end();) {
+    Group& group = groups.at(*it);
     const int32_t shared = static_cast<int32_t>(group.command.tokens.size()) - 1;
-    const bool is_ready =
-        group.admitted && (group.members.size() == 1 || group.members.front()->computed >= shared);
-    if (!is_ready) {
+    Session* leader = group.members.front();
+    if (group.members.size() > 1 && leader->computed < shared) {
       ++it;
       continue;
     }
-    Session* leader = group.members.front();
     for (Session* member : group.members) {
       if (member != leader) {
         cache.Fork(shared, &leader->pages, &member->pages, &staging.copies);
         member->computed = shared;
+        member->collected = std::min(leader->collected, shared);
       }
       member->phase = Phase::kRunning;
       running.push_back(member);
     }
-    it = groups.erase(it);
+    groups.erase(*it);
+    it = admitted_groups.erase(it);
   }
-  for (const PageCopy& copy : staging.copies) pools->Copy(copy);
-  staging.copies.clear();
+  FlushCopies();
   for (Session* session : running) {
     while (session->phase == Phase::kRunning && !session->deferred.empty()) {
       const ExtendCommand command = std::move(session->deferred.front());
@@ -152,6 +193,16 @@ void EngineState::ForkReadyGroups() {
       if (!sessions.contains(serial)) break;
     }
   }
+}
+
+// Final: confirmed, and computed in steps that are done.
+void EngineState::IndexFinalPages(Session* session) {
+  if (session->phase != Phase::kRunning && session->phase != Phase::kLeader) return;
+  int32_t final = std::min(session->confirmed, session->collected);
+  if (Planted(Bug::kIndexUnconfirmed)) {
+    final = std::min<int32_t>(session->computed, static_cast<int32_t>(session->tokens.size()));
+  }
+  cache.IndexPages(std::span(session->tokens).first(final), &session->pages);
 }
 
 absl::Status EngineState::CheckPages() const {

@@ -4,9 +4,14 @@
 // the prefill, and kWaiting, the other choices -> kRunning (after the fork; at once for one choice)
 // -> kClosed (Closed was sent; slot and pages wait for the last step that had rows of it).
 //
-// Numbers of a session's tokens: [0, computed) have K and V, in steps launched so far; [0,
-// tokens.size()) are confirmed; `drawn`, if any, is for position tokens.size(). The row of the last
-// token gives the Candidates of position tokens.size(). At `limit` nothing is left to decide.
+// Numbers of a session's tokens: [0, confirmed) are confirmed, the rest of `tokens` are draws that
+// were collected; rows of [0, computed) are launched, those of [0, collected) are done. computed is
+// at most tokens.size() + 1: then the last row takes a draw that is still in flight. The row of the
+// last token gives the Candidates of position tokens.size(). At `limit` nothing is left to decide.
+//
+// What is in flight when tokens change is voided by `generation`: results of rows of an older one
+// are dropped, and `computed` says from where on rows run again. Everything is in stream order, so
+// that uploads, copies and rows enqueued later see, and overwrite, what those rows left.
 #pragma once
 
 #include <array>
@@ -16,12 +21,16 @@
 #include <memory>
 #include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
+#include "absl/container/flat_hash_map.h"
 #include "engine/cache/kv_cache.h"
 #include "engine/decode_engine.h"
 #include "engine/decode_engine_arrays.h"
 #include "engine/scheduler/admission_queue.h"
+#include "engine/scheduler/chunk_limit.h"
+#include "engine/scheduler/preemption.h"
 #include "engine/scheduler/step_planner.h"
 
 namespace tandem {
@@ -30,33 +39,39 @@ struct EngineState {
   enum class Phase : uint8_t { kQueued, kLeader, kWaiting, kRunning, kClosed };
 
   struct Session {
-    int64_t serial = 0;  // unique, rises: age, and what a step's rows are matched by
+    int64_t serial = 0;  // unique, rises
     SessionHandle handle;
     Phase phase = Phase::kQueued;
     int64_t group = 0;  // until kRunning
     int32_t slot = -1;
     uint32_t choice = 0;
     kernels::DrawParams params;
-    std::vector<int32_t> tokens;
+    int32_t priority = 0;
+    int64_t age = 0;  // smaller is older: when the request was first opened
+    Nanos deadline = kNoDeadline;
     int32_t opened_length = 0;  // tokens of Open
     int32_t limit = 0;          // longest that the session may be
-    int32_t longest = 0;        // longest that it was
-    bool grows = false;         // no max_new
+    int32_t run_ahead = 0;
+    bool grows = false;  // no max_new
+
+    std::vector<int32_t> tokens;
+    int32_t confirmed = 0;
+    int32_t longest = 0;  // most that were ever confirmed
     uint32_t epoch = 0;
+    uint32_t generation = 0;
+    bool is_undecided = false;  // no draw for position tokens.size(): it waits for Extend
     int32_t computed = 0;
-    int32_t drawn = -1;
-    Nanos deadline = kNoDeadline;
+    int32_t collected = 0;
+    int32_t cached = 0;               // prompt tokens that were found
+    int64_t seen_indexed_pages = -1;  // of the cache, when it last looked for more
+    int32_t uploaded = 0;             // tokens [0, uploaded) stand in the slot, in stream order
     PageTable pages;
+    Nanos retain_until = 0;
     std::deque<ExtendCommand> deferred;
     std::deque<FetchCommand> fetches;
     int64_t last_step = 0;  // newest step that has rows of it
-    // What the slot holds on the device, in stream order: tokens [0, uploaded) are ours;
-    // device_count tokens in all, -1 while a draw is in flight or stays open. device_next is the
-    // token that draw_step put behind ours, -1 if unknown; draw_step is 0 if none counts.
-    int32_t uploaded = 0;
-    int32_t device_count = 0;
-    int32_t device_next = -1;
-    int64_t draw_step = 0;
+    // Of the two steps that may be in flight, by number % 2: `computed` after it.
+    std::array<int32_t, 2> computed_after = {};
   };
 
   // Choices of one Open that have not been forked yet.
@@ -68,32 +83,35 @@ struct EngineState {
 
   struct ExtendPlan {
     int64_t same = 0;   // the first position that differs, or where the shorter list ends
-    bool cuts = false;  // there held tokens are given up
+    bool cuts = false;  // epoch + 1: held tokens behind it are given up
   };
 
+  // A session in a step's records stays until the step is collected, closed or not.
   struct RowRecord {
-    int64_t serial = 0;
-    uint32_t epoch = 0;
+    Session* session = nullptr;
+    uint32_t generation = 0;
     int32_t position = 0;  // to be decided
   };
   struct FetchRecord {
-    int64_t serial = 0;
+    Session* session = nullptr;
     FetchCommand command;
     bool is_cut = false;     // a later Extend changed the tokens before its position
     int32_t lists_row = -1;  // kMore: line of the fetch lists
     std::vector<float> row;  // kIds, kRow: [vocab_size]
   };
   struct PrefillRecord {
-    int64_t serial = 0;
+    Session* session = nullptr;
     int32_t done = 0;
-    int32_t total = 0;
   };
   // A launched step, reused. Fields are valid from Launch to Collect.
   struct Step {
     int64_t number = 0;
     int64_t mark = 0;
     Nanos launched_at = 0;
-    std::vector<RowRecord> rows;  // logits rows of sessions
+    int32_t num_decode_rows = 0;
+    int32_t num_prefill_rows = 0;
+    std::vector<Session*> sessions;  // that have rows in it, fetches aside
+    std::vector<RowRecord> rows;     // logits rows of sessions
     std::vector<FetchRecord> fetches;
     std::vector<PrefillRecord> prefills;
     HostLists lists;
@@ -111,6 +129,7 @@ struct EngineState {
     std::vector<Session*> list_fetch_sessions;
     std::vector<PageCopy> copies;
     std::vector<RunnableSequence> runnable;
+    std::vector<GrowingSequence> growing;
   };
 
   EngineState(const EngineOptions& options, Model& model, kernels::Ops& ops,
@@ -119,17 +138,23 @@ struct EngineState {
 
   // decode_engine_commands.cc
   void Open(OpenCommand command, Nanos now);
+  absl::Status ValidTokens(const std::vector<int32_t>& tokens) const;
   absl::Status ValidateOpen(const OpenCommand& command) const;
   void RefuseOpen(const OpenCommand& command, ClosedEvent::Reason reason,
                   const std::string& detail);
+  void Enqueue(OpenCommand command, Nanos now);
+  void Fetch(const FetchCommand& command, Nanos now);
+  absl::Status ValidateFetch(const FetchCommand& command, const Session& session) const;
+  void Close(const CloseCommand& command, Nanos now);
+  void CloseStream(int64_t stream);
+  void Drain(Nanos now);
+
+  // decode_engine_extend.cc
   void Extend(const ExtendCommand& command, Nanos now);
   absl::StatusOr<ExtendPlan> PlanExtend(const ExtendCommand& command, const Session& session) const;
   void ApplyExtend(const ExtendCommand& command, Session* session);
-  void Cut(int32_t length, Session* session);
-  void Fetch(const FetchCommand& command, Nanos now);
-  absl::Status ValidateFetch(const FetchCommand& command, const Session& session) const;
-  void CloseStream(int64_t stream);
-  void Drain();
+  void VoidRowsFrom(int32_t position, Session* session);
+  void DropFetchesBehind(int32_t length, Session* session);
 
   // decode_engine_sessions.cc
   Session* Live(const SessionHandle& handle, Nanos now);
@@ -137,25 +162,33 @@ struct EngineState {
   KvCache::Request RequestOf(const OpenCommand& command, int32_t choices) const;
   // Sends Closed and gives back what no step in flight uses.
   void End(Session* session, ClosedEvent::Reason reason, std::string detail);
+  void EndGroup(int64_t group, ClosedEvent::Reason reason, const std::string& detail);
   void LeaveGroup(Session* session);
   void ReleaseIfIdle(Session* session);
   void Expire(Nanos now);
+  void HandOver(Nanos now);
   void AdmitQueued();
   void StartMember(const OpenCommand& command, PageTable pages, Session* session);
   void ForkReadyGroups();
+  void IndexFinalPages(Session* session);
   absl::Status CheckPages() const;
 
   // decode_engine_step.cc
   bool Launch(Nanos now);
   int32_t PendingRows(const Session& session) const;
+  void ReuseCachedPages(Session* session);
   void FindRunnable();
-  bool PrepareRows(int32_t from, int32_t to, Session* session);
+  enum class Growth : uint8_t { kReady, kWaits, kEnded };
+  Growth Grow(int32_t to, Session* session);
+  Growth PrepareRows(int32_t from, int32_t to, Session* session);
   void StageFetch(Session* session, Step* step);
   void StageRows(int32_t num_rows, Session* session, Step* step);
   void UploadTokens(Session* session);
-  void Enqueue(Step* step);
+  void FlushCopies();
+  void EnqueueStep(Step* step);
 
   // decode_engine_collect.cc
+  void Wait();
   absl::StatusOr<bool> Collect(Nanos now);
   void CollectRow(const Step& step, int32_t index);
   void CollectFetch(Step* step, FetchRecord* fetch);
@@ -172,6 +205,7 @@ struct EngineState {
   KvCache cache;
   AdmissionQueue queue;
   StepPlanner planner;
+  ChunkLimit chunk_limit;
   std::unique_ptr<SlotArrays> slots;
   std::unique_ptr<PoolArrays> pools;
   std::unique_ptr<DeviceLists> lists;
@@ -181,10 +215,12 @@ struct EngineState {
   kernels::Buffer logits;  // [max_logits_rows, vocab_size]
   int32_t max_logits_rows = 0;
 
-  std::map<int64_t, std::unique_ptr<Session>> sessions;  // by serial; queued to closed
-  std::map<SessionHandle, Session*> by_handle;           // live ones
-  std::map<int64_t, Group> groups;                       // by the id in the queue
-  std::vector<Session*> by_slot;                         // [max_sessions], null: free
+  std::map<int64_t, std::unique_ptr<Session>> sessions;    // by serial; queued to closed
+  absl::flat_hash_map<SessionHandle, Session*> by_handle;  // live ones
+  std::set<std::pair<Nanos, int64_t>> deadlines;           // (deadline, serial) of live ones
+  std::map<int64_t, Group> groups;                         // by the id in the queue
+  std::set<int64_t> admitted_groups;                       // those not forked yet
+  std::vector<Session*> by_slot;                           // [max_sessions], null: free
   std::set<int32_t> free_slots;
   std::vector<EngineEvent> events;
   std::array<Step, 2> steps;
@@ -193,9 +229,21 @@ struct EngineState {
   int64_t collected = 0;  // all steps up to this one
   int64_t next_serial = 1;
   int64_t next_group = 1;
+  bool collecting = false;    // a step's records name sessions
+  bool growth_waits = false;  // pages that come back are spoken for
   bool draining = false;
+  Nanos next_handover = 0;  // while draining
+  Nanos handover_interval = 0;
   absl::Status device_status;
+  Nanos last_collect = 0;
   Nanos last_step_nanos = 0;
+  int64_t queued_tokens = 0;  // of opens that wait for admission
+  // The admission that failed last: it is not tried again before there is a chance.
+  int64_t blocked_group = 0;
+  int64_t blocked_chances = 0;
+  int64_t prefilled_tokens = 0;
+  int64_t reused_tokens = 0;
+  int64_t num_preempted = 0;
 };
 
 }  // namespace tandem

@@ -1,20 +1,33 @@
 // One step of a DecodeEngine: which rows, their pages, uploads, launch.
 #include <algorithm>
+#include <span>
+#include <utility>
 
 #include "engine/base/check.h"
+#include "engine/base/planted_bugs.h"
 #include "engine/base/status.h"
 #include "engine/decode_engine_state.h"
 
 namespace tandem {
 
+// Rows of this many tokens that came at once are still decode rows.
+constexpr int32_t kMaxDecodeRows = 8;
+
 // Rows that the session can run now, a fetch aside.
 int32_t EngineState::PendingRows(const Session& session) const {
-  const int32_t length = static_cast<int32_t>(session.tokens.size());
+  const int32_t known = static_cast<int32_t>(session.tokens.size());
   switch (session.phase) {
     case Phase::kLeader:
-      return length - 1 - session.computed;
-    case Phase::kRunning:
-      return length < session.limit ? length - session.computed : 0;
+      return known - 1 - session.computed;
+    case Phase::kRunning: {
+      // The row that gives the last position to be decided stands at limit - 2.
+      const int32_t ahead = Planted(Bug::kRunAheadUnbounded) ? session.limit : session.run_ahead;
+      const int32_t end = std::min(session.confirmed + ahead, session.limit - 1);
+      if (session.computed < known) return std::min(known, end) - session.computed;
+      // The row of the draw that is in flight.
+      const bool in_flight = session.computed == known && !session.is_undecided;
+      return in_flight && session.computed < end ? 1 : 0;
+    }
     case Phase::kQueued:
     case Phase::kWaiting:
     case Phase::kClosed:
@@ -23,78 +36,136 @@ int32_t EngineState::PendingRows(const Session& session) const {
   return 0;
 }
 
+// Looks again for pages of a prompt that is still to be computed, where others were indexed since.
+void EngineState::ReuseCachedPages(Session* session) {
+  const int64_t indexed = cache.counters().indexed_pages;
+  const bool is_prompt = session->computed + 1 < session->opened_length &&
+                         session->confirmed >= session->opened_length;
+  if (!is_prompt || session->computed % kernels::kPageTokens != 0 ||
+      std::exchange(session->seen_indexed_pages, indexed) == indexed) {
+    return;
+  }
+  const std::span prompt = std::span(session->tokens).first(session->opened_length);
+  const int32_t found = cache.Reuse(prompt, session->computed, &session->pages, &staging.copies);
+  if (found == session->computed) return;
+  reused_tokens += found - session->computed;
+  session->cached += found - session->computed;
+  session->computed = found;
+  // No row of it may be in flight: its pages would not end at a whole page.
+  session->collected = found;
+  events.emplace_back(
+      PrefillEvent{session->handle, found, session->opened_length, session->cached});
+}
+
 void EngineState::FindRunnable() {
   staging.runnable.clear();
-  for (const Session* session : by_slot) {
+  for (Session* session : by_slot) {
     if (session == nullptr || session->phase == Phase::kClosed) continue;
-    const int32_t num_rows = session->fetches.empty() ? PendingRows(*session) : 1;
-    if (num_rows > 0) staging.runnable.push_back({session->slot, session->serial, num_rows});
+    int32_t num_rows = PendingRows(*session);
+    if (num_rows > kMaxDecodeRows) {
+      ReuseCachedPages(session);
+      num_rows = PendingRows(*session);
+    }
+    if (!session->fetches.empty()) num_rows = 1;
+    if (num_rows <= 0) continue;
+    const bool is_prefill = num_rows > kMaxDecodeRows ||
+                            (num_rows > 1 && session->computed + 1 < session->opened_length);
+    staging.runnable.push_back({session->slot, session->handle.stream, session->priority,
+                                session->serial, num_rows, is_prefill});
   }
 }
 
-// Pages for rows [from, to). False: the session could not grow and is closed.
-bool EngineState::PrepareRows(int32_t from, int32_t to, Session* session) {
-  if (!cache.Extend(&session->pages, to)) {
-    End(session, ClosedEvent::Reason::kPreempted,
-        absl::StrCat("no page is left for position ", to - 1, ": ", cache.num_free(), " of ",
-                     cache.num_pages(), " are free"));
-    return false;
+// Makes the promises of the session reach `to`. Where no page is left, the youngest session that
+// grows goes; its pages may come back only with a step in flight, for which the session waits.
+EngineState::Growth EngineState::Grow(int32_t to, Session* session) {
+  while (!cache.Extend(&session->pages, to)) {
+    int64_t returning = 0;
+    staging.growing.clear();
+    for (const Session* other : by_slot) {
+      if (other == nullptr || other == session) continue;
+      const int64_t pages = cache.ReclaimablePages(other->pages);
+      if (other->phase == Phase::kClosed) {
+        returning += pages;
+      } else if (other->grows) {
+        staging.growing.push_back({other->age, other->priority, pages, other->slot, other->serial});
+      }
+    }
+    const GrowingSequence needy{session->age, session->priority,
+                                cache.ReclaimablePages(session->pages), session->slot,
+                                session->serial};
+    const std::optional<int32_t> slot =
+        ChooseVictim(needy, cache.MissingPages(session->pages, to), returning, staging.growing);
+    if (!slot) {
+      growth_waits = true;
+      return Growth::kWaits;
+    }
+    ++num_preempted;
+    End(by_slot[*slot], ClosedEvent::Reason::kPreempted,
+        absl::StrCat("no page is left for position ", to - 1, " of handle ", session->handle.number,
+                     ": ", cache.num_free(), " of ", cache.num_pages(), " are free"));
+    if (*slot == needy.slot) return Growth::kEnded;
   }
+  return Growth::kReady;
+}
+
+// Pages for rows [from, to).
+EngineState::Growth EngineState::PrepareRows(int32_t from, int32_t to, Session* session) {
+  const Growth growth = Grow(to, session);
+  if (growth != Growth::kReady) return growth;
   const int32_t lowest_row = std::max(0, session->longest - options.max_rewind - 1);
   cache.PrepareWrite(from, to, session->computed, std::min(from, lowest_row), &session->pages,
                      &staging.copies);
-  return true;
+  return Growth::kReady;
 }
 
 // Makes the slot's tokens those of the session, where the draw on the device did not do it already.
 void EngineState::UploadTokens(Session* session) {
   const int32_t length = static_cast<int32_t>(session->tokens.size());
-  if (session->uploaded == length && session->device_count == length) return;
+  if (session->uploaded == length) return;
   slots->SetTokens(session->slot, session->uploaded,
                    std::span(session->tokens).subspan(session->uploaded));
   session->uploaded = length;
-  session->device_count = length;
-  session->device_next = -1;
-  session->draw_step = 0;
 }
 
 void EngineState::StageRows(int32_t num_rows, Session* session, Step* step) {
   const int32_t from = session->computed;
   const int32_t to = from + num_rows;
-  if (!PrepareRows(from, to, session)) return;
+  if (PrepareRows(from, to, session) != Growth::kReady) return;
   UploadTokens(session);
-  const int32_t length = static_cast<int32_t>(session->tokens.size());
-  // A row that continues takes position and token from the slot.
-  const bool continues = num_rows == 1 && to == length;
+  const int32_t known = static_cast<int32_t>(session->tokens.size());
   for (int32_t position = from; position < to; ++position) {
     staging.slot.push_back(session->slot);
-    staging.position.push_back(continues ? -1 : position);
+    // The row of a draw in flight takes position and token from the slot.
+    staging.position.push_back(position == known ? -1 : position);
   }
   session->computed = to;
   session->last_step = step->number;
-  if (to == length) {
+  session->computed_after[step->number % 2] = to;
+  step->sessions.push_back(session);
+  const int32_t num_prompt_rows = std::max(0, std::min(to, session->opened_length) - from);
+  prefilled_tokens += num_prompt_rows;
+  if (to >= known && session->phase == Phase::kRunning) {
     staging.logits_rows.push_back(static_cast<int32_t>(staging.slot.size()) - 1);
-    step->rows.push_back({session->serial, session->epoch, length});
+    step->rows.push_back({session, session->generation, to});
     step->lists.max_top = std::max(step->lists.max_top, session->params.num_top);
     step->lists.max_perturbed = std::max(step->lists.max_perturbed, session->params.num_perturbed);
     step->lists.has_raw |= session->params.want_raw;
-    session->device_count = -1;
-    session->draw_step = step->number;
   } else if (to < session->opened_length) {
-    step->prefills.push_back({session->serial, to, session->opened_length});
+    step->prefills.push_back({session, to});
   }
 }
 
 void EngineState::StageFetch(Session* session, Step* step) {
   const FetchCommand& command = session->fetches.front();
   const int32_t row = command.position - 1;
-  if (!PrepareRows(row, row + 1, session)) return;
+  if (PrepareRows(row, row + 1, session) != Growth::kReady) return;
+  UploadTokens(session);
   const int32_t index = static_cast<int32_t>(staging.slot.size());
   staging.slot.push_back(session->slot);
   staging.position.push_back(row);
   session->last_step = step->number;
   FetchRecord& record = step->fetches.emplace_back();
-  record.serial = session->serial;
+  record.session = session;
   if (command.what == FetchCommand::What::kMore) {
     record.lists_row = static_cast<int32_t>(staging.list_fetch_rows.size());
     staging.list_fetch_rows.push_back(index);
@@ -117,16 +188,26 @@ void EngineState::StageFetch(Session* session, Step* step) {
 
 bool EngineState::Launch(Nanos now) {
   if (num_in_flight() == static_cast<int32_t>(steps.size()) || !device_status.ok()) return false;
-  Expire(now);
-  if (draining) return false;
+  if (!Planted(Bug::kQueueIgnoresDeadline)) Expire(now);
+  HandOver(now);
+  cache.ExpireRetained(now);
   AdmitQueued();
+  growth_waits = false;
   ForkReadyGroups();
   FindRunnable();
-  const std::span<const PlannedRows> plan = planner.Plan(staging.runnable);
+  FlushCopies();
+  const int32_t num_decodes = static_cast<int32_t>(
+      std::count_if(staging.runnable.begin(), staging.runnable.end(),
+                    [](const RunnableSequence& sequence) { return !sequence.is_prefill; }));
+  const std::span<const PlannedRows> plan =
+      planner.Plan(staging.runnable, chunk_limit.MaxPrefillRows(num_decodes));
 
   Step* step = &step_of(launched + 1);
   step->number = launched + 1;
   step->launched_at = now;
+  step->num_decode_rows = 0;
+  step->num_prefill_rows = 0;
+  step->sessions.clear();
   step->rows.clear();
   step->fetches.clear();
   step->prefills.clear();
@@ -143,21 +224,30 @@ bool EngineState::Launch(Nanos now) {
   staging.list_fetch_sessions.clear();
   for (const PlannedRows& planned : plan) {
     Session* session = by_slot[planned.slot];
+    if (session == nullptr || session->phase == Phase::kClosed) continue;  // preempted meanwhile
+    const size_t num_staged = staging.slot.size();
     if (session->fetches.empty()) {
       StageRows(planned.num_rows, session, step);
     } else {
       StageFetch(session, step);
     }
+    const int32_t num_rows = static_cast<int32_t>(staging.slot.size() - num_staged);
+    (num_rows > 1 ? step->num_prefill_rows : step->num_decode_rows) += num_rows;
   }
   if (staging.slot.empty()) return false;
   ++launched;
-  Enqueue(step);
+  EnqueueStep(step);
   return true;
 }
 
-void EngineState::Enqueue(Step* step) {
+// Before a page that a copy reads or writes can have another owner.
+void EngineState::FlushCopies() {
   for (const PageCopy& copy : staging.copies) pools->Copy(copy);
   staging.copies.clear();
+}
+
+void EngineState::EnqueueStep(Step* step) {
+  FlushCopies();
   for (Session* session : by_slot) {
     if (session != nullptr && session->last_step == step->number) {
       pools->UpdateTable(session->slot, &session->pages);

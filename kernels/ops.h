@@ -203,6 +203,7 @@ struct BackendInfo {
   std::string numerics;   // what the bits depend on beside model and KV format: kernel version, SIMD level, activation dtype
   int32_t act_bytes = 4;  // bytes of one activation element
   KvFormat default_kv = KvFormat::kF32;
+  bool asynchronous = false;  // launch-side calls return before the work is done; two steps in flight then pay
 };
 
 class Ops {

@@ -7,6 +7,10 @@
 
 namespace tandem {
 
+uint64_t KeyedHash(uint64_t seed, const void* data, size_t bytes) {
+  return XXH3_64bits_withSeed(data, bytes, seed);
+}
+
 struct Fingerprinter::State {
   XXH3_state_t xxh;
 };

@@ -1,5 +1,5 @@
 // Fingerprints: XXH3-128 of canonical bytes, printed as 32 hex digits. Not for keys that an
-// adversary chooses.
+// adversary chooses; those go through KeyedHash, and are compared as well.
 #pragma once
 
 #include <cstdint>
@@ -8,6 +8,9 @@
 #include <string_view>
 
 namespace tandem {
+
+// XXH3-64 of the bytes under a secret seed.
+uint64_t KeyedHash(uint64_t seed, const void* data, size_t bytes);
 
 class Fingerprinter final {
  public:

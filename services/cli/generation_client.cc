@@ -1,5 +1,6 @@
 #include "services/cli/generation_client.h"
 
+#include <algorithm>
 #include <chrono>
 #include <iostream>
 #include <utility>
@@ -41,6 +42,9 @@ void RequestFlags::AddTo(CLI::App& app) {
   app.add_option("--stop-token-id", stop_token_ids, "Token that ends the answer; may be repeated");
   app.add_flag("--ignore-eos", ignore_eos, "The model's end tokens do not end the answer");
   app.add_flag("--include-stop", include_stop, "Keep the stop text in the answer");
+  app.add_option("--cache-salt", cache_salt,
+                 "Share cached tokens only with requests of the same salt; at most 64 bytes");
+  app.add_flag("--no-cache", no_cache, "Neither find cached tokens nor leave any");
   app.add_option("--timeout", timeout_seconds, "Seconds for the whole call; default: none")
       ->check(CLI::PositiveNumber);
 }
@@ -78,6 +82,8 @@ absl::Status RequestFlags::Fill(v1::GenerateRequest& request) const {
   for (const int32_t id : stop_token_ids) stopping.add_stop_token_ids(id);
   stopping.set_ignore_eos(ignore_eos);
   stopping.set_include_stop(include_stop);
+  if (!cache_salt.empty()) request.mutable_cache()->set_salt(cache_salt);
+  if (no_cache) request.mutable_cache()->set_bypass(true);
   return absl::OkStatus();
 }
 
@@ -143,9 +149,13 @@ std::string Name(v1::FinishReason reason) {
 }
 
 std::string Summary(const GenerationResult& result) {
-  std::string text = absl::StrFormat("seed %d, %d prompt tokens, first token after %.0f ms\n",
-                                     result.started.seed(), result.started.prompt_tokens(),
-                                     result.first_token_seconds * 1e3);
+  int32_t cached = result.started.cached_tokens();
+  for (const ChoiceResult& choice : result.choices) {
+    cached = std::max(cached, choice.finished.usage().cached_tokens());
+  }
+  std::string text = absl::StrFormat(
+      "seed %d, %d prompt tokens (%d cached), first token after %.0f ms\n", result.started.seed(),
+      result.started.prompt_tokens(), cached, result.first_token_seconds * 1e3);
   for (const ChoiceResult& choice : result.choices) {
     if (!choice.done) continue;
     const v1::Finished& finished = choice.finished;

@@ -37,6 +37,8 @@ struct RequestFlags {
   std::vector<int32_t> stop_token_ids;
   bool ignore_eos = false;
   bool include_stop = false;
+  std::string cache_salt;
+  bool no_cache = false;
   std::optional<double> timeout_seconds;
 
   void AddTo(CLI::App& app);

@@ -294,6 +294,21 @@ absl::StatusOr<SamplingParameters> FromProto(const pb::DrawParameters& message) 
   return out;
 }
 
+void ToProto(Nanos nanos, google::protobuf::Duration* out) {
+  out->set_seconds(nanos / kNanosPerSecond);
+  out->set_nanos(static_cast<int32_t>(nanos % kNanosPerSecond));
+}
+
+Nanos FromProto(const google::protobuf::Duration& duration) {
+  Nanos nanos = 0;
+  if (__builtin_mul_overflow(duration.seconds(), kNanosPerSecond, &nanos) ||
+      __builtin_add_overflow(nanos, static_cast<Nanos>(duration.nanos()), &nanos)) {
+    return duration.seconds() < 0 ? std::numeric_limits<Nanos>::min()
+                                  : std::numeric_limits<Nanos>::max();
+  }
+  return nanos;
+}
+
 pb::CloseReason ToProto(ClosedEvent::Reason reason) {
   switch (reason) {
     case ClosedEvent::Reason::kDone:
@@ -339,9 +354,13 @@ void ToProto(const EngineLoad& load, pb::Load* out) {
   out->set_queued(load.queued);
   out->set_free_pages(load.free_pages);
   out->set_total_pages(load.total_pages);
-  out->mutable_step_time()->set_seconds(load.last_step_nanos / kNanosPerSecond);
-  out->mutable_step_time()->set_nanos(static_cast<int32_t>(load.last_step_nanos % kNanosPerSecond));
+  ToProto(load.last_step_nanos, out->mutable_step_time());
   out->set_queued_prefill_tokens(load.queued_prefill_tokens);
+  out->set_cached_pages(load.cached_pages);
+  out->set_prefilled_tokens(load.prefilled_tokens);
+  out->set_reused_tokens(load.reused_tokens);
+  out->set_evicted_pages(load.evicted_pages);
+  out->set_preempted(load.preempted);
 }
 
 std::vector<uint32_t> DefinedBits(const TokenizerData& data, int32_t vocab_size) {

@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "engine/base/clock.h"
 #include "engine/decode_engine.h"
 #include "engine/sampling/candidates.h"
 #include "engine/sampling/parameters.h"
@@ -27,7 +28,7 @@ namespace tandem {
 inline constexpr int32_t kMaxFrameBytes = 256 << 10;
 
 inline constexpr uint32_t kProtocolMajor = 1;
-inline constexpr uint32_t kProtocolMinor = 0;
+inline constexpr uint32_t kProtocolMinor = 1;
 inline constexpr uint32_t kTokenizerDataVersion = 1;
 
 // Token ids travel as fixed32. An id above INT32_MAX becomes INT32_MAX, which no vocabulary holds.
@@ -51,6 +52,11 @@ absl::StatusOr<SamplingParameters> FromProto(const decode::v1::DrawParameters& m
 // UNIMPLEMENTED: another version or a kind that this build does not know.
 void ToProto(const TokenizerData& data, decode::v1::TokenizerData* out);
 absl::StatusOr<TokenizerData> FromProto(const decode::v1::TokenizerData& message);
+
+// Whole nanoseconds; not negative.
+void ToProto(Nanos nanos, google::protobuf::Duration* out);
+// seconds and nanos added up, whatever their signs; what no Nanos can hold is the nearest that can.
+Nanos FromProto(const google::protobuf::Duration& duration);
 
 // A reason that this build does not know (from a newer peer) reads as kFault.
 decode::v1::CloseReason ToProto(ClosedEvent::Reason reason);

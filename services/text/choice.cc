@@ -19,9 +19,7 @@ StopMatcher MakeStopMatcher(const GenerationRequest& request) {
 }
 
 void SetDuration(Nanos from, Nanos to, google::protobuf::Duration* out) {
-  const Nanos nanos = std::max<Nanos>(0, to - from);
-  out->set_seconds(nanos / kNanosPerSecond);
-  out->set_nanos(static_cast<int32_t>(nanos % kNanosPerSecond));
+  ToProto(std::max<Nanos>(0, to - from), out);
 }
 
 bool Contains(const std::vector<int32_t>& ids, int32_t id) {
@@ -43,7 +41,11 @@ void Choice::OnOpened(const pb::Opened& event, Nanos now) {
   if (state_ != State::kQueued) return;
   state_ = State::kWaiting;
   opened_at_ = now;
-  cached_tokens_ = event.cached_tokens();
+  cached_tokens_ = std::max(cached_tokens_, event.cached_tokens());
+}
+
+void Choice::OnPrefill(const pb::Prefill& event) {
+  cached_tokens_ = std::max(cached_tokens_, event.cached_tokens());
 }
 
 bool Choice::InEpoch(uint32_t epoch, Nanos now, SessionOutput* out) {
@@ -66,6 +68,11 @@ void Choice::OnCandidates(const pb::Candidates& event, Nanos now, SessionOutput*
     return Broken(
         absl::StrCat("candidates for ", pending_.size() + 1,
                      " positions that are not confirmed: at most ", request_.run_ahead + 1),
+        now, out);
+  }
+  if (!pending_.empty() && pending_.back().drawn < 0) {
+    return Broken(
+        absl::StrCat("candidates for position ", event.position(), " behind one without a draw"),
         now, out);
   }
   auto candidates = FromProto(event, request_.model->vocab_size);
@@ -253,9 +260,20 @@ void Choice::Extend(int32_t token, bool differs, SessionOutput* out) {
     pending_.clear();  // of the worker's own continuation, which this cuts
     counters_.set_rewound(counters_.rewound() + 1);
   }
-  pb::Extend* extend = out->commands.emplace_back().mutable_extend();
-  extend->set_handle(handle_);
-  extend->set_position(decider_.position() - 1);
+  const int32_t position = decider_.position() - 1;
+  pb::Extend* extend = nullptr;
+  if (!out->commands.empty() && out->commands.back().has_extend()) {
+    extend = out->commands.back().mutable_extend();
+    const bool joins = extend->handle() == handle_ &&
+                       extend->position() + extend->tokens_size() == position &&
+                       extend->epoch() + (differs ? 1 : 0) == epoch_;
+    if (!joins) extend = nullptr;
+  }
+  if (extend == nullptr) {
+    extend = out->commands.emplace_back().mutable_extend();
+    extend->set_handle(handle_);
+    extend->set_position(position);
+  }
   extend->set_epoch(epoch_);
   extend->add_tokens(static_cast<uint32_t>(token));
 }

@@ -11,8 +11,14 @@
 // on another worker.
 //
 // Deciding: the worker's lists first (Decider); where they do not decide, wider ones, K' doubled up
-// to the worker's limit, then K; then the whole row. Epoch: an Extend that differs from a `drawn`
-// that was received carries the next epoch; events of an older one are dropped.
+// to the worker's limit, then K; then the whole row.
+//
+// Run-ahead: a worker sends candidates of up to run_ahead + 1 positions before the first of them is
+// confirmed. They wait here and are decided in order. What is decided goes out as Extend, positions
+// that one input decides as one. An Extend names only positions whose candidates are here, so that
+// its sender knows whether it cuts: one whose last token differs from the worker's draw carries the
+// next epoch, and what waits or comes of an older epoch is dropped. Behind a position without a
+// draw the worker holds nothing, so that any token there is no difference.
 //
 // Ending, in the order of precedence at one token: a stop token id, an end token, a stop string,
 // max_tokens, the context. A stop token's text stays out unless include_stop; the text of the
@@ -22,8 +28,8 @@
 // Close goes out with the decision that ends the choice, and whatever the worker sends after it is
 // ignored.
 //
-// Paused (its client does not read), a choice keeps what arrives and decides nothing, so that it is
-// not extended.
+// Paused (its client does not read), a choice keeps what arrives, at most run_ahead + 1 positions,
+// and decides nothing, so that it is not extended.
 //
 // No clock, no thread, no network: inputs are calls, outputs are appended to a SessionOutput.
 #pragma once
@@ -62,6 +68,7 @@ class Choice final {
   void SetHandle(uint64_t handle) { handle_ = handle; }
 
   void OnOpened(const decode::v1::Opened& event, Nanos now);
+  void OnPrefill(const decode::v1::Prefill& event);
   void OnCandidates(const decode::v1::Candidates& event, Nanos now, SessionOutput* out);
   void OnFetched(const decode::v1::Fetched& event, Nanos now, SessionOutput* out);
   void OnClosed(const decode::v1::Closed& event, Nanos now, SessionOutput* out);
@@ -100,6 +107,7 @@ class Choice final {
   void OnFetchedRow(const decode::v1::Fetched::Values& values, Nanos now, SessionOutput* out);
   // A token is decided; pending_.front() is the position's.
   void Take(int32_t token, Nanos now, SessionOutput* out);
+  // Joins the Extend of the position before, where that is the last command.
   void Extend(int32_t token, bool differs, SessionOutput* out);
   void EmitToken(int32_t token, std::string text, std::optional<v1::PositionLogprobs> logprobs,
                  SessionOutput* out);

@@ -213,6 +213,14 @@ absl::Status CheckResponse(const v1::ResponseOptions& response, GenerationReques
   return absl::OkStatus();
 }
 
+absl::Status CheckCache(const v1::CacheOptions& cache, GenerationRequest* out) {
+  RETURN_IF_ERROR(AtMost("cache.salt", "bytes", cache.salt().size(),
+                         std::min(kMaxSaltBytes, out->model->limits.max_salt_bytes)));
+  out->cache_salt = cache.salt();
+  out->cache_bypass = cache.bypass();
+  return absl::OkStatus();
+}
+
 absl::Status CheckSampling(const v1::Sampling& sampling, int32_t min_tokens,
                            const std::function<uint64_t()>& random, GenerationRequest* out) {
   const ServedModel& model = *out->model;
@@ -266,12 +274,14 @@ absl::StatusOr<GenerationRequest> CheckRequest(const v1::GenerateRequest& reques
   RETURN_IF_ERROR(InRange("priority", request.priority(), -kMaxPriority, kMaxPriority));
   RETURN_IF_ERROR(CheckStopping(request.stopping(), &out));
   RETURN_IF_ERROR(CheckResponse(request.response(), &out));
+  RETURN_IF_ERROR(CheckCache(request.cache(), &out));
   // min_tokens is held against the room below, once the prompt's length is known.
   RETURN_IF_ERROR(InRange("min_tokens", request.min_tokens(), 0, out.model->context_length));
   RETURN_IF_ERROR(CheckSampling(request.sampling(), request.min_tokens(), random, &out));
   ASSIGN_OR_RETURN(out.prompt, CheckInput(request, *out.model));
   RETURN_IF_ERROR(CheckLength(request, &out));
   out.priority = request.priority();
+  out.run_ahead = kRunAhead;
   out.request_id = request.request_id().empty() ? absl::StrFormat("%016x%016x", random(), random())
                                                 : request.request_id();
   return out;

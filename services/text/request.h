@@ -22,8 +22,12 @@ inline constexpr int32_t kMaxLogprobs = 20;
 inline constexpr int32_t kMaxRequestIdBytes = 128;
 inline constexpr int32_t kMaxPriority = 100;
 inline constexpr int32_t kMaxMessages = 4096;
+inline constexpr int32_t kMaxSaltBytes = 64;
 // So that an Open fits into one frame.
 inline constexpr int32_t kMaxListedIds = 16384;
+// Tokens that a worker may draw ahead of what is confirmed, where its own limit is not lower: so
+// many steps may pass while a decision is on its way, and at most so many rows are lost at a stop.
+inline constexpr int32_t kRunAhead = 4;
 
 struct GenerationRequest {
   std::string request_id;
@@ -40,7 +44,11 @@ struct GenerationRequest {
   bool token_ids = false;
   bool prefill_progress = false;
   int32_t priority = 0;
-  int32_t run_ahead = 0;  // most tokens that the worker may draw before they are confirmed
+  // Most tokens that the worker may draw before they are confirmed. It mirrors all sampling that
+  // there is, so that its draws are what will be decided.
+  int32_t run_ahead = 0;
+  std::string cache_salt;     // only requests with the same salt share cached tokens
+  bool cache_bypass = false;  // neither finds cached tokens nor leaves any
   Nanos received = 0;
   Nanos deadline = kNoDeadline;
 

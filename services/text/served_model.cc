@@ -65,6 +65,7 @@ absl::Status CheckHello(const decode::v1::Hello& hello) {
   RETURN_IF_ERROR(InRange("max_report_ids", hello.max_report_ids(), 0, INT32_MAX));
   RETURN_IF_ERROR(InRange("max_choices", hello.max_choices(), 1, INT32_MAX));
   RETURN_IF_ERROR(InRange("max_run_ahead", hello.max_run_ahead(), 0, INT32_MAX));
+  RETURN_IF_ERROR(InRange("max_salt_bytes", hello.max_salt_bytes(), 0, INT32_MAX));
   for (const int32_t id : hello.end_ids()) {
     RETURN_IF_ERROR(InRange("end_ids", id, 0, hello.vocab_size() - 1));
   }
@@ -98,7 +99,8 @@ absl::StatusOr<std::shared_ptr<const ServedModel>> MakeServedModel(
                  .max_raw_top = std::min(hello.max_raw_top(), kernels::kMaxRawTop),
                  .max_report_ids = std::min(hello.max_report_ids(), kernels::kMaxReported),
                  .max_choices = hello.max_choices(),
-                 .max_run_ahead = hello.max_run_ahead()};
+                 .max_run_ahead = hello.max_run_ahead(),
+                 .max_salt_bytes = hello.max_salt_bytes()};
   out->defined_bits = DefinedBits(text->tokenizer->data(), hello.vocab_size());
   out->text = std::move(text);
   return out;

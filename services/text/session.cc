@@ -12,11 +12,6 @@ namespace {
 
 namespace pb = decode::v1;
 
-void SetDuration(Nanos nanos, google::protobuf::Duration* out) {
-  out->set_seconds(nanos / kNanosPerSecond);
-  out->set_nanos(static_cast<int32_t>(nanos % kNanosPerSecond));
-}
-
 }  // namespace
 
 Session::Session(GenerationRequest request) : request_(std::move(request)) {
@@ -25,7 +20,7 @@ Session::Session(GenerationRequest request) : request_(std::move(request)) {
   }
 }
 
-void Session::Open(Nanos now, SessionOutput* out) {
+void Session::Open(const WorkerLimits& worker, Nanos now, SessionOutput* out) {
   const std::vector<int32_t>& tokens = request_.prompt;
   const int32_t total = static_cast<int32_t>(tokens.size());
   int32_t done = std::min(total, kTokensPerCommand);
@@ -37,10 +32,12 @@ void Session::Open(Nanos now, SessionOutput* out) {
   open->set_prompt_length(total);
   if (request_.max_tokens.has_value()) open->set_max_new(*request_.max_tokens);
   ToProto(request_.sampling, open->mutable_draw());
-  open->set_run_ahead(request_.run_ahead);
+  open->set_run_ahead(std::min(request_.run_ahead, worker.max_run_ahead));
   open->set_priority(request_.priority);
+  open->set_salt(request_.cache_salt);
+  open->set_no_cache(request_.cache_bypass);
   if (request_.deadline != kNoDeadline) {
-    SetDuration(std::max<Nanos>(0, request_.deadline - now), open->mutable_time_left());
+    ToProto(std::max<Nanos>(0, request_.deadline - now), open->mutable_time_left());
   }
   while (done < total) {
     const int32_t count = std::min(total - done, kTokensPerCommand);
@@ -66,6 +63,8 @@ void Session::OnEvent(const pb::Event& event, int32_t choice, Nanos now, Session
       if (!started_ && target.opened()) Start(event.opened().cached_tokens(), out);
       return;
     case pb::Event::kPrefill:
+      // It is one prefill for all choices, whichever of them the worker names.
+      for (const auto& each : choices_) each->OnPrefill(event.prefill());
       return OnPrefill(event.prefill(), out);
     case pb::Event::kCandidates:
       target.OnCandidates(event.candidates(), now, out);

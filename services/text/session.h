@@ -33,8 +33,9 @@ class Session final {
   Session& operator=(const Session&) = delete;
 
   // Adds Open, and OpenMore as often as needed, with first_handle 0: whoever sends them gives the
-  // handles, which rise over a stream that sessions share.
-  void Open(Nanos now, SessionOutput* out);
+  // handles, which rise over a stream that sessions share. worker: the limits of the one that it
+  // goes to, which may allow less run-ahead than the request asks for.
+  void Open(const WorkerLimits& worker, Nanos now, SessionOutput* out);
   // The handles are first_handle and the choices - 1 behind it. A session that is done before it
   // has handles closes nothing: whoever sent its Open does.
   void SetHandles(uint64_t first_handle);

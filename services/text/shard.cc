@@ -97,7 +97,7 @@ void Shard::Handle(Submitted message) {
   Entry& placed = *entry;
   entries_.emplace(message.key, std::move(entry));
   SessionOutput output;
-  placed.session->Open(now_, &output);
+  placed.session->Open(placed.worker.model->limits, now_, &output);
   outgoing_[placed.worker.connection].openings.push_back({message.key, request.choices});
   Deliver(message.key, placed, std::move(output));
 }

@@ -187,9 +187,10 @@ class DecodeService::TokenizerStream final
   pb::GetTokenizerResponse response_;
 };
 
-int64_t OutboxBytes(int32_t max_sessions, int32_t vocab_size) {
+int64_t OutboxBytes(int32_t max_sessions, int32_t max_run_ahead, int32_t vocab_size) {
   const int64_t row_bytes = int64_t{4} * vocab_size;
-  return 2 * int64_t{max_sessions} * (row_bytes + (int64_t{32} << 10));
+  const int64_t answer_bytes = int64_t{32} << 10;
+  return 2 * int64_t{max_sessions} * (row_bytes + (int64_t{max_run_ahead} + 1) * answer_bytes);
 }
 
 DecodeService::DecodeService() : refusal_(absl::UnavailableError("the model is being loaded")) {}

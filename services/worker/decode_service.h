@@ -35,9 +35,9 @@ struct ServedEngine {
   Dispatcher* dispatcher = nullptr;
 };
 
-// What an honest peer may leave unread for a moment: an answer and a whole row for each session,
-// and as much again as slack.
-int64_t OutboxBytes(int32_t max_sessions, int32_t vocab_size);
+// What an honest peer may leave unread for a moment: for each session the answers of all positions
+// that it may be ahead, and a whole row; and as much again as slack.
+int64_t OutboxBytes(int32_t max_sessions, int32_t max_run_ahead, int32_t vocab_size);
 
 // Decode takes messages as bytes, since gRPC does not tell a message that is no DecodeRequest from
 // the end of the stream.

@@ -13,9 +13,10 @@ constexpr Nanos kIdlePatience = kNanosPerSecond;
 
 }  // namespace
 
-EngineLoop::EngineLoop(std::unique_ptr<DecodeEngine> engine, Mailbox& mailbox,
+EngineLoop::EngineLoop(std::unique_ptr<DecodeEngine> engine, bool asynchronous, Mailbox& mailbox,
                        Dispatcher& dispatcher, std::function<void(const absl::Status&)> on_fatal)
     : engine_(std::move(engine)),
+      max_in_flight_(asynchronous ? 2 : 1),
       mailbox_(mailbox),
       dispatcher_(dispatcher),
       on_fatal_(std::move(on_fatal)) {
@@ -39,14 +40,16 @@ void EngineLoop::Run() {
   while (!mailbox_.stopped()) {
     const bool commanded = ApplyCommands();
     const bool stepped = Step();
-    const EngineLoad load = engine_->load();
-    const bool busy = load.running > 0 || load.queued > 0;
+    const bool busy = engine_->num_live() > 0 || in_flight_ > 0;
     if (lost_ || (draining_ && !busy)) {
       std::lock_guard lock(mutex_);
       drained_ = true;
       changed_.notify_all();
     }
     if (!commanded && !stepped) mailbox_.Wait(busy && !lost_ ? kBusyPatience : kIdlePatience);
+  }
+  // The device may still write what the engine owns.
+  while (Collect()) {
   }
 }
 
@@ -66,7 +69,7 @@ void EngineLoop::Apply(MailboxItem item) {
       if (auto* open = std::get_if<OpenCommand>(&command)) engine_->Open(std::move(*open), now);
       if (auto* extend = std::get_if<ExtendCommand>(&command)) engine_->Extend(*extend, now);
       if (auto* fetch = std::get_if<FetchCommand>(&command)) engine_->Fetch(*fetch, now);
-      if (auto* close = std::get_if<CloseCommand>(&command)) engine_->Close(*close);
+      if (auto* close = std::get_if<CloseCommand>(&command)) engine_->Close(*close, now);
     }
     if (frame->window != nullptr) frame->window->Refund(frame->bytes);
   } else if (lost_) {
@@ -74,25 +77,33 @@ void EngineLoop::Apply(MailboxItem item) {
   } else if (const auto* ended = std::get_if<StreamEnded>(&item)) {
     engine_->CloseStream(ended->stream);
   } else {
-    engine_->Drain();
+    engine_->Drain(now);
     draining_ = true;
   }
 }
 
 bool EngineLoop::Step() {
-  // A step is collected as soon as it is launched: no session runs ahead, so that the next step
-  // would hold none of this one's sessions, and on a backend that computes in Launch they would
-  // wait for it.
   if (lost_) return false;
   const bool launched = engine_->Launch(SteadyNow());
+  if (launched) ++in_flight_;
+  const bool collected = (!launched || in_flight_ == max_in_flight_) && Collect();
+  if (lost_) return false;
+  // Without a step there may still be events: of sessions that expired.
+  PostEvents();
+  return launched || collected;
+}
+
+bool EngineLoop::Collect() {
+  if (lost_ || in_flight_ == 0) return false;
+  engine_->Wait();
   const absl::StatusOr<bool> collected = engine_->Collect(SteadyNow());
   if (!collected.ok()) {
     lost_ = true;
     on_fatal_(collected.status());
     return false;
   }
-  PostEvents();
-  return launched || *collected;
+  --in_flight_;
+  return true;
 }
 
 void EngineLoop::PostEvents() {
@@ -101,6 +112,7 @@ void EngineLoop::PostEvents() {
   // A stream that ended leaves no event, only a lighter load.
   const bool changed = load.running != posted_load_.running || load.queued != posted_load_.queued ||
                        load.free_pages != posted_load_.free_pages ||
+                       load.cached_pages != posted_load_.cached_pages ||
                        load.steps != posted_load_.steps;
   if (events.empty() && !changed) return;
   posted_load_ = load;

@@ -1,8 +1,14 @@
 // The one thread that owns DecodeEngine: commands from the mailbox, steps, events to the
 // dispatcher.
+//
+// Steps in flight. A backend that computes in Launch gets one: it is collected at once, since a
+// second would only keep the first one's sessions waiting. An asynchronous backend gets two: while
+// it works on one, this thread collects the other, applies what came meanwhile and launches the
+// next. With nothing to launch, what is in flight is collected.
 #pragma once
 
 #include <condition_variable>
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <mutex>
@@ -18,17 +24,18 @@ namespace tandem {
 
 class EngineLoop final {
  public:
-  // mailbox and dispatcher must outlive this. on_fatal runs in the engine's thread, once, when the
-  // device is lost; the loop takes no step afterwards.
-  EngineLoop(std::unique_ptr<DecodeEngine> engine, Mailbox& mailbox, Dispatcher& dispatcher,
-             std::function<void(const absl::Status&)> on_fatal);
-  // Stops the mailbox and waits for the step in progress.
+  // asynchronous: of the engine's backend. mailbox and dispatcher must outlive this. on_fatal runs
+  // in the engine's thread, once, when the device is lost; the loop takes no step afterwards.
+  EngineLoop(std::unique_ptr<DecodeEngine> engine, bool asynchronous, Mailbox& mailbox,
+             Dispatcher& dispatcher, std::function<void(const absl::Status&)> on_fatal);
+  // Stops the mailbox and waits for the steps in flight.
   ~EngineLoop();
   EngineLoop(const EngineLoop&) = delete;
   EngineLoop& operator=(const EngineLoop&) = delete;
 
-  // No new sessions; those that run are closed with kDraining. True: all of them are, and their
-  // events are posted; false: not within `patience`.
+  // No new sessions; those that live are closed with kDraining, in the engine's own time, or end as
+  // ever, and steps go on until none lives. True: none does, and their events are posted; false:
+  // not within `patience`.
   bool Drain(Nanos patience);
 
  private:
@@ -36,18 +43,23 @@ class EngineLoop final {
   // Applies everything posted; true if there was anything.
   bool ApplyCommands();
   void Apply(MailboxItem item);
-  // One step, if there is work. False: there was none, or the device is lost.
+  // Launches a step if there is work, and collects one where that is due. False: neither, or the
+  // device is lost.
   bool Step();
+  // The oldest step in flight. False: there was none, or the device is lost.
+  bool Collect();
   // Posts the events there are, and the load where it changed.
   void PostEvents();
 
   const std::unique_ptr<DecodeEngine> engine_;
+  const int32_t max_in_flight_;  // steps
   Mailbox& mailbox_;
   Dispatcher& dispatcher_;
   const std::function<void(const absl::Status&)> on_fatal_;
   // Of the engine's thread.
   bool lost_ = false;
   bool draining_ = false;
+  int32_t in_flight_ = 0;
   EngineLoad posted_load_;
 
   std::mutex mutex_;

@@ -39,12 +39,14 @@ decode::v1::Hello MakeHello(const HelloParts& parts) {
   hello.set_total_pages(parts.total_pages);
   hello.set_max_sessions(parts.engine.max_sessions);
   hello.set_max_rewind(parts.engine.max_rewind);
-  hello.set_max_run_ahead(0);
+  hello.set_max_run_ahead(parts.engine.max_run_ahead);
   hello.set_max_top(kernels::kMaxTop);
   hello.set_max_perturbed(kernels::kMaxPerturbed);
   hello.set_max_raw_top(kernels::kMaxRawTop);
   hello.set_max_report_ids(kernels::kMaxReported);
   hello.set_max_choices(parts.engine.max_choices);
+  hello.set_max_salt_bytes(kMaxSalt);
+  ToProto(parts.engine.max_retain, hello.mutable_max_retain());
   return hello;
 }
 

@@ -23,9 +23,9 @@ struct HelloParts {
   std::string weights_fingerprint;
 };
 
-// With a new incarnation. No session runs ahead yet: max_run_ahead is 0. The numerics fingerprint
-// covers what the bits depend on beside the weights: the backend's own account (kernel version,
-// SIMD level, activation dtype) and the KV format.
+// With a new incarnation. The numerics fingerprint covers what the bits depend on beside the
+// weights: the backend's own account (kernel version, SIMD level, activation dtype) and the KV
+// format.
 decode::v1::Hello MakeHello(const HelloParts& parts);
 
 }  // namespace tandem

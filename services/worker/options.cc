@@ -15,6 +15,14 @@ bool IsName(const std::string& name) {
          std::all_of(name.begin(), name.end(), [](char c) { return c >= ' ' && c <= '~'; });
 }
 
+// For CLI11: empty, or what is wrong.
+std::string CheckSlowdown(const std::string& text) {
+  double value = 0.0;
+  const bool is_number = CLI::detail::lexical_cast(text, value);
+  if (is_number && (value == 0.0 || (value >= 1.0 && value <= 100.0))) return "";
+  return "Value " + text + " not 0 and not in range 1 to 100";
+}
+
 }  // namespace
 
 std::optional<int> ParseOptions(int argc, const char* const* argv, WorkerOptions* options) {
@@ -41,7 +49,7 @@ std::optional<int> ParseOptions(int argc, const char* const* argv, WorkerOptions
       ->capture_default_str();
   app.add_option("--max-queued", engine.max_queued,
                  "Sessions that wait for a place; more are refused at once")
-      ->check(CLI::Range(0, 1 << 16))
+      ->check(CLI::Range(1, 1 << 16))
       ->capture_default_str();
   app.add_option("--step-tokens", engine.step_tokens, "Tokens that a step computes")
       ->check(CLI::Range(1, 1 << 14))
@@ -50,8 +58,29 @@ std::optional<int> ParseOptions(int argc, const char* const* argv, WorkerOptions
                  "Tokens that the KV cache holds; 0: a quarter of all sessions' contexts")
       ->check(CLI::Range(int64_t{0}, int64_t{1} << 40))
       ->capture_default_str();
+  std::string prefix_cache = "on";
+  app.add_option("--prefix-cache", prefix_cache,
+                 "on: pages outlive their sessions, and prompts that begin alike share them; off")
+      ->check(CLI::IsMember({"on", "off"}))
+      ->capture_default_str();
+  app.add_option("--max-run-ahead", engine.max_run_ahead,
+                 "Drawn tokens that a session may run ahead of those that its peer has confirmed")
+      ->check(CLI::Range(0, 16))
+      ->capture_default_str();
+  app.add_option("--decode-slowdown", engine.decode_slowdown,
+                 "How many times as long a step with decode rows may take for the prompts that are "
+                 "read beside them, 1 to 100; 0: no limit")
+      ->check(CheckSlowdown)
+      ->capture_default_str();
+  int drain_seconds = static_cast<int>(engine.drain_spread / kNanosPerSecond);
+  app.add_option("--drain-seconds", drain_seconds,
+                 "After SIGTERM, over how long sessions are handed back one by one")
+      ->check(CLI::Range(0, 600))
+      ->capture_default_str();
   AddTlsFlags(app, &options->server.tls);
   if (const std::optional<int> exit_code = ParseFlags(app, argc, argv)) return exit_code;
+  engine.prefix_cache = prefix_cache == "on";
+  engine.drain_spread = drain_seconds * kNanosPerSecond;
   if (options->name.empty()) options->name = std::filesystem::path(options->model).stem().string();
   if (!IsName(options->name)) {
     return UsageError(app, InvalidArgument("--name ", options->name,

@@ -17,7 +17,7 @@ struct WorkerOptions {
   std::string device = "auto";
   int32_t threads = 0;  // 0: one per core
   ServerOptions server;
-  EngineOptions engine;
+  EngineOptions engine;  // but hash_seed and kv_format, which are not the command line's to say
 };
 
 // Null: *options holds what was asked for. Else the exit code to leave with; what there is to say

@@ -72,6 +72,7 @@ void Encode(const EngineEvent& event, pb::Event* out) {
                           out->mutable_prefill()->set_handle(e.handle.number);
                           out->mutable_prefill()->set_done_tokens(e.done);
                           out->mutable_prefill()->set_total_tokens(e.total);
+                          out->mutable_prefill()->set_cached_tokens(e.cached);
                         },
                         [&](const CandidatesEvent& e) { Encode(e, out); },
                         [&](const FetchedEvent& e) {

@@ -15,23 +15,22 @@ std::string Message(const absl::Status& status) {
   return std::string(status.message().data(), status.message().size());
 }
 
+absl::StatusOr<Nanos> ParseDuration(const char* field, const google::protobuf::Duration& time) {
+  if (time.nanos() <= -kNanosPerSecond || time.nanos() >= kNanosPerSecond ||
+      (time.seconds() > 0 && time.nanos() < 0) || (time.seconds() < 0 && time.nanos() > 0)) {
+    return InvalidArgument(field, " is ", time.seconds(), " s and ", time.nanos(),
+                           " ns: nanos must be below a second and of the same sign");
+  }
+  return FromProto(time);
+}
+
 // A time left on our own clock. A time that is over is `now`; one beyond the clock is as good as
 // none.
 absl::StatusOr<Nanos> Deadline(const google::protobuf::Duration& left, Nanos now) {
-  if (left.nanos() <= -kNanosPerSecond || left.nanos() >= kNanosPerSecond ||
-      (left.seconds() > 0 && left.nanos() < 0) || (left.seconds() < 0 && left.nanos() > 0)) {
-    return InvalidArgument("time_left is ", left.seconds(), " s and ", left.nanos(),
-                           " ns: nanos must be below a second and of the same sign");
-  }
-  Nanos nanos = 0;
+  ASSIGN_OR_RETURN(const Nanos nanos, ParseDuration("time_left", left));
   Nanos deadline = 0;
-  if (left.seconds() < 0 || left.nanos() < 0) return now;
-  if (__builtin_mul_overflow(left.seconds(), kNanosPerSecond, &nanos) ||
-      __builtin_add_overflow(nanos, static_cast<Nanos>(left.nanos()), &nanos) ||
-      __builtin_add_overflow(nanos, now, &deadline)) {
-    return kNoDeadline;
-  }
-  return deadline;
+  if (nanos < 0) return now;
+  return __builtin_add_overflow(nanos, now, &deadline) ? kNoDeadline : deadline;
 }
 
 }  // namespace
@@ -138,11 +137,19 @@ absl::StatusOr<OpenCommand> StreamSession::ParseOpen(const pb::Open& open, Nanos
     return InvalidArgument("run_ahead is ", open.run_ahead(), ": it must be 0 to ",
                            limits_.max_run_ahead);
   }
+  if (open.salt().size() > static_cast<size_t>(kMaxSalt)) {
+    return InvalidArgument("salt has ", open.salt().size(), " bytes: at most ", kMaxSalt);
+  }
   if (!open.has_draw()) return InvalidArgument("draw is absent: it must say at least the lists");
   OpenCommand out;
   ASSIGN_OR_RETURN(out.sampling, FromProto(open.draw()));
   if (open.has_time_left()) {
     ASSIGN_OR_RETURN(out.deadline, Deadline(open.time_left(), now));
+  }
+  ASSIGN_OR_RETURN(out.age, ParseDuration("age", open.age()));
+  if (out.age < 0) {
+    return InvalidArgument("age is ", open.age().seconds(), " s and ", open.age().nanos(),
+                           " ns: it must be at least 0");
   }
   out.first = {stream_, open.first_handle()};
   out.choices = open.choices();
@@ -151,6 +158,9 @@ absl::StatusOr<OpenCommand> StreamSession::ParseOpen(const pb::Open& open, Nanos
   out.prompt_length = open.prompt_length();
   out.max_new = open.max_new();
   out.priority = open.priority();
+  out.run_ahead = open.run_ahead();
+  out.use_cache = !open.no_cache();
+  out.salt = open.salt();
   return out;
 }
 
@@ -216,9 +226,10 @@ absl::Status StreamSession::FetchLocked(const pb::Fetch& fetch, Batch* batch) {
 
 absl::Status StreamSession::CloseLocked(const pb::Close& close, Batch* batch) {
   RETURN_IF_ERROR(CheckOpenedLocked("Close", close.handle()));
+  const Nanos retain = FromProto(close.retain());
   const auto partial = FindPartialLocked(close.handle());
   if (partial == partial_.end()) {
-    batch->push_back(CloseCommand{{stream_, close.handle()}});
+    batch->push_back(CloseCommand{{stream_, close.handle()}, retain});
     return absl::OkStatus();
   }
   // The engine does not know these handles yet. Those beside the closed one cannot open without it.
@@ -229,6 +240,11 @@ absl::Status StreamSession::CloseLocked(const pb::Close& close, Batch* batch) {
     if (handle == close.handle()) continue;
     RETURN_IF_ERROR(RefuseLocked(
         handle, 1, absl::StrCat("handle ", close.handle(), " of the same Open was closed early")));
+  }
+  if (retain < 0 || retain > limits_.max_retain) {
+    return RefuseLocked(
+        close.handle(), 1,
+        absl::StrCat("retain is ", retain, " ns: it must be 0 to ", limits_.max_retain));
   }
   std::vector<EngineEvent> closed;
   closed.push_back(ClosedEvent{{stream_, close.handle()}, ClosedEvent::Reason::kDone, ""});

@@ -4,8 +4,8 @@
 // (where choices is out of range, first_handle alone). What breaks the stream's own rules ends the
 // stream: a handle that does not rise or was never opened (INVALID_ARGUMENT), an unset oneof
 // (UNIMPLEMENTED). Everything else that is wrong with an Open closes its handles with REFUSED here,
-// so that the engine never hears of them; what is wrong with other commands is the engine's to
-// refuse.
+// so that the engine never hears of them; what is wrong with other commands (such as a Close that
+// retains for too long) is the engine's to refuse.
 //
 // Thread-safe: End may run while Handle does.
 #pragma once
@@ -36,6 +36,7 @@ struct StreamLimits {
   int32_t context_length = 0;
   int32_t max_choices = 1;
   int32_t max_run_ahead = 0;
+  Nanos max_retain = 0;
 };
 
 class StreamSession final {

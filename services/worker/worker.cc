@@ -1,6 +1,7 @@
 #include "services/worker/worker.h"
 
 #include <chrono>
+#include <random>
 #include <utility>
 
 #include "engine/base/check.h"
@@ -11,6 +12,15 @@
 #include "services/worker/self_test.h"
 
 namespace tandem {
+namespace {
+
+// A secret of the process: who knew it could make prompts that collide in the prefix index.
+uint64_t RandomSeed() {
+  std::random_device source;
+  return (static_cast<uint64_t>(source()) << 32) | source();
+}
+
+}  // namespace
 
 absl::StatusOr<std::unique_ptr<Worker>> Worker::Listen(ServerOptions options) {
   options.max_receive_bytes = kMaxFrameBytes;
@@ -24,8 +34,9 @@ absl::StatusOr<std::unique_ptr<Worker>> Worker::Listen(ServerOptions options) {
 Worker::Worker() : health_({kDecodeServiceName}), dispatcher_(mailbox_) {}
 
 Worker::~Worker() {
-  // Calls end before what they use goes.
+  // Calls end before what they use goes, and the engine's thread before what OnFatal uses.
   if (server_ != nullptr) server_->Shutdown(std::chrono::milliseconds(0));
+  loop_.reset();
 }
 
 absl::Status Worker::Load(const Checkpoint& checkpoint, std::unique_ptr<kernels::Ops> ops,
@@ -33,6 +44,8 @@ absl::Status Worker::Load(const Checkpoint& checkpoint, std::unique_ptr<kernels:
   TANDEM_CHECK(ops_ == nullptr) << "Load is called once";
   ops_ = std::move(ops);
   options.engine.kv_format = ops_->info().default_kv;
+  options.engine.hash_seed = RandomSeed();
+  drain_patience_ = options.engine.drain_spread + kDrainPatience;
   const int32_t limit = checkpoint.config().context_length;
   if (options.engine.context_length > limit) {
     return absl::OutOfRangeError(absl::StrCat("--context ", options.engine.context_length,
@@ -57,9 +70,12 @@ absl::Status Worker::Load(const Checkpoint& checkpoint, std::unique_ptr<kernels:
                              .backend = ops_->info(),
                              .tokenizer = tokenizer,
                              .weights_fingerprint = checkpoint.WeightsFingerprint()});
-  served->limits = {model_->context_length(), options.engine.max_choices,
-                    served->hello.max_run_ahead()};
-  served->outbox_bytes = OutboxBytes(options.engine.max_sessions, model_->config().vocab_size);
+  served->limits = {.context_length = model_->context_length(),
+                    .max_choices = options.engine.max_choices,
+                    .max_run_ahead = options.engine.max_run_ahead,
+                    .max_retain = options.engine.max_retain};
+  served->outbox_bytes = OutboxBytes(options.engine.max_sessions, options.engine.max_run_ahead,
+                                     model_->config().vocab_size);
   decode::v1::TokenizerData message;
   ToProto(tokenizer, &message);
   served->tokenizer = message.SerializeAsString();
@@ -68,7 +84,8 @@ absl::Status Worker::Load(const Checkpoint& checkpoint, std::unique_ptr<kernels:
   description_ = absl::StrCat(options.name, " (", model_->config().architecture, ") on ",
                               ops_->info().device, "\n", engine->CapacityText());
   served_ = std::move(served);
-  loop_ = std::make_unique<EngineLoop>(std::move(engine), mailbox_, dispatcher_,
+  loop_ = std::make_unique<EngineLoop>(std::move(engine), ops_->info().asynchronous, mailbox_,
+                                       dispatcher_,
                                        [this](const absl::Status& status) { OnFatal(status); });
   service_.Serve(served_);
   health_.Set(kDecodeServiceName, true);
@@ -92,7 +109,7 @@ absl::Status Worker::Drain() {
   health_.Shutdown();
   const absl::Status why = absl::UnavailableError("the worker is shutting down");
   service_.Refuse(why);
-  if (loop_ != nullptr && !loop_->Drain(kDrainPatience)) {
+  if (loop_ != nullptr && !loop_->Drain(drain_patience_)) {
     LogWarning("sessions still run after the time for a drain; their streams are cut");
   }
   dispatcher_.EndAll(why);

@@ -33,8 +33,8 @@
 
 namespace tandem {
 
-// The longest that a drain takes: sessions to end their step, then streams to take what is queued
-// for them.
+// The longest that a drain takes: sessions to be handed back, so long after EngineOptions.
+// drain_spread, then streams to take what is queued for them.
 inline constexpr Nanos kDrainPatience = 10 * kNanosPerSecond;
 inline constexpr std::chrono::milliseconds kStreamPatience{5000};
 
@@ -51,7 +51,7 @@ class Worker final {
 
   struct LoadOptions {
     std::string name;      // that the model is served under
-    EngineOptions engine;  // kv_format is set to the backend's
+    EngineOptions engine;  // kv_format is set to the backend's, hash_seed to a random number
   };
   // Loads, tests itself, serves. Once. Errors: OUT_OF_RANGE for a context beyond the model's;
   // INTERNAL for a failed self-test; else those of the parts. The checkpoint may go afterwards.
@@ -83,6 +83,7 @@ class Worker final {
   std::unique_ptr<Model> model_;
   std::shared_ptr<const ServedEngine> served_;
   std::string description_;
+  Nanos drain_patience_ = kDrainPatience;
   std::unique_ptr<EngineLoop> loop_;
   std::unique_ptr<RpcServer> server_;
 

@@ -134,23 +134,25 @@ bool Fleet::WorkerIsFreeSoon() {
 }
 
 int Fleet::WorkerSessions() {
+  const std::optional<decode::v1::Load> load = WorkerLoad();
+  return load ? load->running() + load->queued() : -1;
+}
+
+std::optional<decode::v1::Load> Fleet::WorkerLoad() {
   const auto stub = decode::v1::DecodeWorker::NewStub(
       grpc::CreateChannel(worker_address_, grpc::InsecureChannelCredentials()));
   grpc::ClientContext context;
   context.set_deadline(system_clock::now() + std::chrono::seconds(5));
   const auto stream = stub->Decode(&context);
   decode::v1::DecodeResponse response;
-  int sessions = -1;
+  std::optional<decode::v1::Load> load;
   // Hello, then a frame with the load within 500 ms.
-  while (stream->Read(&response)) {
-    if (response.has_load()) {
-      sessions = response.load().running() + response.load().queued();
-      break;
-    }
+  while (!load && stream->Read(&response)) {
+    if (response.has_load()) load = response.load();
   }
   context.TryCancel();
   stream->Finish();
-  return sessions;
+  return load;
 }
 
 }  // namespace tandem::test

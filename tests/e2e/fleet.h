@@ -8,6 +8,7 @@
 
 #include <grpcpp/grpcpp.h>
 
+#include "tandem/decode/v1/decode.pb.h"
 #include "tandem/v1/generation.grpc.pb.h"
 #include "tests/support/process.h"
 
@@ -46,6 +47,8 @@ class Fleet final {
   Process& text() { return *text_; }
 
   CallResult Generate(const v1::GenerateRequest& request);
+  // What the worker says of itself; nothing if it does not answer.
+  std::optional<decode::v1::Load> WorkerLoad();
   // Sessions that run or wait on the worker; -1 if it does not answer.
   int WorkerSessions();
   // Waits until the worker has no session. A Close is on its way when the client has its last

@@ -112,6 +112,22 @@ TEST_F(TinyFleet, GenerateSaysWhatTheServerRefused) {
   EXPECT_THAT(result.output, HasSubstr("-1"));
 }
 
+TEST_F(TinyFleet, GenerateSaysWithWhomItSharesCachedTokens) {
+  const auto run = [](std::vector<std::string> flags) {
+    std::vector<std::string> argv = {
+        ProgramPath("tandem"), "generate", "--server", fleet_->text_address(),
+        "--max-tokens",        "2",        "-v",       "hello"};
+    argv.insert(argv.end(), flags.begin(), flags.end());
+    return RunProgram(argv);
+  };
+  const RunResult result = run({"--cache-salt", std::string(64, 's'), "--no-cache"});
+  EXPECT_EQ(result.status, 0) << result.output;
+  EXPECT_THAT(result.output, HasSubstr("prompt tokens (0 cached)"));
+  const RunResult refused = run({"--cache-salt", std::string(65, 's')});
+  EXPECT_EQ(refused.status, 1);
+  EXPECT_THAT(refused.output, HasSubstr("cache.salt has 65 bytes: at most 64"));
+}
+
 TEST_F(TinyFleet, HealthAnswersForBothTiersAndByService) {
   for (const std::string& address : {fleet_->text_address(), fleet_->worker_address()}) {
     const RunResult result = RunProgram({ProgramPath("tandem"), "health", address});

@@ -121,6 +121,69 @@ TEST_F(TwoTiers, GiveThirtyTwoRequestsTogetherTheTokensThatEachGivesAlone) {
   }
 }
 
+// 24 requests at once with some 300 tokens in common, and a few of their own.
+TEST_F(TwoTiers, GiveTheSameTokensWithAndWithoutThePrefixCache) {
+  std::string common;
+  for (int i = 0; i < 30; ++i) common += "Rule " + std::to_string(i) + ": be brief and exact. ";
+  std::vector<v1::GenerateRequest> requests;
+  for (int i = 0; i < 24; ++i) {
+    v1::GenerateRequest request;
+    request.set_prompt(common + "Question " + std::to_string(i) + " is about");
+    request.set_max_tokens(8);
+    request.mutable_sampling()->set_seed(i);
+    request.mutable_sampling()->set_temperature(i % 2 == 0 ? 0.0f : 0.9f);
+    request.mutable_stopping()->set_ignore_eos(true);
+    request.mutable_response()->set_token_ids(true);
+    requests.push_back(std::move(request));
+  }
+  struct Wave {
+    std::vector<CallResult> results;
+    int64_t prompt_tokens = 0;
+    int64_t cached_tokens = 0;     // as the clients were told
+    int64_t prefilled_tokens = 0;  // as the worker counts
+  };
+  const auto run = [&](bool bypass) {
+    Wave wave;
+    wave.results.resize(requests.size());
+    const int64_t before = fleet_->WorkerLoad().value().prefilled_tokens();
+    std::vector<std::thread> threads;
+    for (size_t i = 0; i < requests.size(); ++i) {
+      threads.emplace_back([&, i] {
+        v1::GenerateRequest request = requests[i];
+        request.mutable_cache()->set_bypass(bypass);
+        wave.results[i] = fleet_->Generate(request);
+      });
+    }
+    for (std::thread& thread : threads) thread.join();
+    for (const CallResult& result : wave.results) {
+      EXPECT_TRUE(result.status.ok()) << result.status.error_message();
+      wave.prompt_tokens += result.started.prompt_tokens();
+      for (const v1::Finished& finished : result.finished) {
+        wave.cached_tokens += finished.usage().cached_tokens();
+      }
+    }
+    EXPECT_TRUE(fleet_->WorkerIsFreeSoon());
+    wave.prefilled_tokens = fleet_->WorkerLoad().value().prefilled_tokens() - before;
+    return wave;
+  };
+  const Wave without = run(true);
+  const Wave first = run(false);
+  const Wave second = run(false);
+  const int64_t shared = without.results[0].started.prompt_tokens() / 64 * 64;
+  ASSERT_GE(shared, 256);
+  EXPECT_EQ(without.cached_tokens, 0);
+  EXPECT_EQ(without.prefilled_tokens, without.prompt_tokens);
+  EXPECT_EQ(first.prefilled_tokens + first.cached_tokens, first.prompt_tokens);
+  EXPECT_LT(first.prefilled_tokens, without.prefilled_tokens / 2)
+      << "what one computes, those that wait behind it find";
+  EXPECT_EQ(second.prefilled_tokens + second.cached_tokens, second.prompt_tokens);
+  EXPECT_GE(second.cached_tokens, 24 * 256);
+  for (size_t i = 0; i < requests.size(); ++i) {
+    EXPECT_EQ(first.results[i].token_ids, without.results[i].token_ids) << "request " << i;
+    EXPECT_EQ(second.results[i].token_ids, without.results[i].token_ids) << "request " << i;
+  }
+}
+
 TEST_F(TwoTiers, StopAtAStopStringAndFreeTheWorker) {
   v1::GenerateRequest request = Chat("Count from one to twenty in words.", 200);
   request.mutable_stopping()->add_stop_strings("ten");

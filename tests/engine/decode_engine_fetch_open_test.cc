@@ -229,12 +229,12 @@ TEST_F(DecodeEngineProtocol, HandlesThatWouldPass2To64AreRefused) {
 
 TEST_F(DecodeEngineProtocol, CommandsForHandlesThatAreNotLiveAreIgnored) {
   Opened(1, 10);
-  engine->Close({{0, 1}});
-  engine->Close({{0, 1}});
+  engine->Close({{0, 1}}, 1);
+  engine->Close({{0, 1}}, 1);
   peer.Extend(1, 10, 0, {1});
   peer.Fetch(1, 10, FetchCommand::What::kRow);
   peer.Extend(99, 0, 0, {1});
-  engine->Close({{0, 98}});
+  engine->Close({{0, 98}}, 1);
   peer.Run();
   EXPECT_EQ(peer.All<ClosedEvent>(1).size(), 1u);
   EXPECT_TRUE(peer.All<ClosedEvent>(98).empty());

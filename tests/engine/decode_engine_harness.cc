@@ -7,6 +7,7 @@
 
 #include "engine/base/check.h"
 #include "engine/checkpoint/checkpoint.h"
+#include "kernels/cpu/cpu_ops.h"
 #include "kernels/reference/reference_ops.h"
 #include "tests/support/gguf_writer.h"
 #include "tests/support/tiny_model.h"
@@ -58,7 +59,13 @@ TinyWorld::TinyWorld(const Options& options) {
   absl::StatusOr<std::unique_ptr<Checkpoint>> file = OpenCheckpoint(path);
   TANDEM_CHECK(file.ok()) << file.status().ToString();
   const WindowedCheckpoint checkpoint(*std::move(file), options.layer_windows);
-  ops = std::make_unique<DeferredOps>(kernels::MakeReferenceOps(kernels::ActDType::kF32));
+  std::unique_ptr<kernels::Ops> backend = kernels::MakeReferenceOps(kernels::ActDType::kF32);
+  if (options.cpu) {
+    absl::StatusOr<std::unique_ptr<kernels::Ops>> made = kernels::MakeCpuOps({});
+    TANDEM_CHECK(made.ok()) << made.status().ToString();
+    backend = *std::move(made);
+  }
+  ops = std::make_unique<DeferredOps>(std::move(backend));
   absl::StatusOr<std::unique_ptr<Model>> loaded = Model::Load(
       checkpoint, options.kv_format, {.max_rows = options.max_rows}, *ops, [](int64_t, int64_t) {});
   TANDEM_CHECK(loaded.ok()) << loaded.status().ToString();
@@ -158,6 +165,8 @@ SessionHandle TextTier::StartChoices(const Request& request, int32_t choices) {
   open.sampling = request.sampling;
   open.deadline = request.deadline;
   open.priority = request.priority;
+  open.run_ahead = request.run_ahead;
+  open.salt = request.salt;
   for (int32_t i = 0; i < choices; ++i) {
     Session& session = sessions_[{request.stream, next_number_++}];
     session.request = request;
@@ -199,6 +208,8 @@ void TextTier::Handle(std::vector<EngineEvent> events) {
       session.outcome.opened = true;
     } else if (const auto* candidates = std::get_if<CandidatesEvent>(&event)) {
       EXPECT_TRUE(session.outcome.opened);
+      // What ran ahead of the last token is of no use.
+      if (static_cast<int32_t>(session.outcome.output.size()) >= session.request.wanted) continue;
       EXPECT_EQ(candidates->position, session.decider->position());
       EXPECT_EQ(candidates->epoch, session.epoch);
       session.last = candidates->candidates;
@@ -237,11 +248,11 @@ void TextTier::Decide(const SessionHandle& handle, Session* session, const Candi
     }
     case Decision::Kind::kFault:
       session->outcome.faults.push_back(decision.why);
-      engine_.Close({handle});
+      engine_.Close({handle}, 1);
       return;
     case Decision::Kind::kNoToken:
     case Decision::Kind::kNonFinite:
-      engine_.Close({handle});
+      engine_.Close({handle}, 1);
       return;
   }
   ADD_FAILURE() << "is_fetched " << is_fetched;
@@ -256,7 +267,7 @@ void TextTier::Accept(const SessionHandle& handle, Session* session, int32_t tok
   session->decider->Append(token);
   session->outcome.output.push_back(token);
   if (static_cast<int32_t>(session->outcome.output.size()) >= session->request.wanted) {
-    engine_.Close({handle});
+    engine_.Close({handle}, 1);
   } else {
     engine_.Extend(extend, now);
   }

@@ -17,7 +17,8 @@
 
 namespace tandem::test {
 
-// A tiny random model (context 512) on the reference backend, which runs as late as it may.
+// A tiny random model (context 512) on the reference or the CPU backend, which runs as late as it
+// may.
 struct TinyWorld {
   std::unique_ptr<DeferredOps> ops;
   std::unique_ptr<Model> model;
@@ -27,6 +28,7 @@ struct TinyWorld {
     std::vector<int32_t> layer_windows;  // empty: full attention in both layers
     int32_t nan_token = -1;              // its embedding is NaN
     kernels::KvFormat kv_format = kernels::KvFormat::kF32;
+    bool cpu = false;
   };
   explicit TinyWorld(const Options& options);
   int32_t vocab_size() const { return model->config().vocab_size; }
@@ -47,6 +49,7 @@ class Peer final {
 
   void Open(uint64_t number, std::vector<int32_t> tokens, int32_t max_new = 0,
             const SamplingParameters& sampling = {}, int32_t choices = 1);
+  void Open(OpenCommand open) { engine_.Open(std::move(open), 1); }
   void Extend(uint64_t number, int32_t position, uint32_t epoch, std::vector<int32_t> tokens);
   void Fetch(uint64_t number, int32_t position, FetchCommand::What what);
   void FetchMore(uint64_t number, int32_t position, int32_t num_top, int32_t num_perturbed);
@@ -94,6 +97,8 @@ struct Request {
   int64_t stream = 0;
   Nanos deadline = kNoDeadline;
   int32_t priority = 0;
+  int32_t run_ahead = 0;
+  std::string salt;
 };
 struct Outcome {
   bool opened = false;
@@ -113,7 +118,7 @@ class TextTier final {
   // Handles rise by one for every choice.
   SessionHandle Start(const Request& request) { return StartChoices(request, 1); }
   SessionHandle StartChoices(const Request& request, int32_t choices);
-  void Close(const SessionHandle& handle) { engine_.Close({handle}); }
+  void Close(const SessionHandle& handle) { engine_.Close({handle}, 1); }
 
   // Launches until `depth` steps are in flight, collects one, handles what came. False: idle.
   bool Turn(int32_t depth = 1);

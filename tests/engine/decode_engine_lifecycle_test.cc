@@ -52,7 +52,7 @@ class DecodeEngineLifecycle : public testing::Test {
 TEST_F(DecodeEngineLifecycle, CloseWhileQueuedTakesTheOpenOutOfTheQueue) {
   peer.Open(1, Tokens(10));
   EXPECT_EQ(engine->load().queued, 1);
-  engine->Close({{0, 1}});
+  engine->Close({{0, 1}}, 1);
   EXPECT_EQ(engine->load().queued, 0);
   ExpectClosed(1, Reason::kDone);
   EXPECT_FALSE(engine->Launch(1));
@@ -65,7 +65,7 @@ TEST_F(DecodeEngineLifecycle, B075_PagesOfASessionClosedInFlightReturnAfterItsSt
   ASSERT_TRUE(engine->Launch(1));
   EXPECT_FALSE(engine->Launch(1)) << "two steps are in flight";
   EXPECT_EQ(used_pages(), 1);
-  engine->Close({{0, 1}});
+  engine->Close({{0, 1}}, 1);
   ExpectClosed(1, Reason::kDone);
   EXPECT_EQ(used_pages(), 1);
   ASSERT_TRUE(engine->Collect(1).ok());
@@ -78,7 +78,7 @@ TEST_F(DecodeEngineLifecycle, CloseWhileItWaitsForExtendFreesAtOnce) {
   peer.Open(1, Tokens(100));
   peer.Run();
   EXPECT_EQ(peer.All<CandidatesEvent>(1).size(), 1u);
-  engine->Close({{0, 1}});
+  engine->Close({{0, 1}}, 1);
   ExpectClosed(1, Reason::kDone);
   ExpectQuiescent();
 }
@@ -88,7 +88,7 @@ TEST_F(DecodeEngineLifecycle, CloseWithAFetchInFlightSendsNoAnswer) {
   peer.Run();
   peer.Fetch(1, 10, FetchCommand::What::kRow);
   ASSERT_TRUE(engine->Launch(1));
-  engine->Close({{0, 1}});
+  engine->Close({{0, 1}}, 1);
   CollectAll();
   EXPECT_TRUE(peer.All<FetchedEvent>(1).empty());
   ExpectClosed(1, Reason::kDone);
@@ -103,7 +103,7 @@ TEST_F(DecodeEngineLifecycle, CloseOfTheLeadingChoiceKeepsThePrefillOfTheOthers)
   peer.Open(1, tokens, 10, sampling, 3);
   ASSERT_TRUE(engine->Launch(1));
   ASSERT_TRUE(engine->Launch(1));
-  engine->Close({{0, 1}});
+  engine->Close({{0, 1}}, 1);
   ASSERT_TRUE(engine->Collect(1).ok());
   peer.Run();
   CollectAll();
@@ -117,8 +117,8 @@ TEST_F(DecodeEngineLifecycle, CloseOfTheLeadingChoiceKeepsThePrefillOfTheOthers)
               decider.DecideFromRow(world.Logits(tokens)).token);
   }
   EXPECT_EQ(engine->load().steps, 4 + 1) << "109 tokens in steps of 32, no prefill repeated";
-  engine->Close({{0, 2}});
-  engine->Close({{0, 3}});
+  engine->Close({{0, 2}}, 1);
+  engine->Close({{0, 3}}, 1);
   ExpectQuiescent();
 }
 
@@ -134,7 +134,7 @@ TEST_F(DecodeEngineLifecycle, CloseOfEveryChoiceInEveryOrderGivesEverythingBack)
           ASSERT_TRUE(engine->Collect(1).ok());
         }
       }
-      for (const uint64_t number : order) engine->Close({{0, first + number}});
+      for (const uint64_t number : order) engine->Close({{0, first + number}}, 1);
       CollectAll();
       ExpectQuiescent();
       for (uint64_t i = 1; i <= 3; ++i) ExpectClosed(first + i, Reason::kDone);
@@ -149,7 +149,7 @@ TEST_F(DecodeEngineLifecycle, B115_B121_ALateRowReachesNoOtherSession) {
     const uint64_t number = 10 * round + 1;
     peer.Open(number, Tokens(20, 100 + round), 10);
     ASSERT_TRUE(engine->Launch(1));  // gives Candidates
-    engine->Close({{0, number}});
+    engine->Close({{0, number}}, 1);
     const std::vector<int32_t> other = Tokens(25, 200 + round);
     peer.Open(number + 1, other, 10);
     ASSERT_TRUE(engine->Launch(1));
@@ -159,7 +159,7 @@ TEST_F(DecodeEngineLifecycle, B115_B121_ALateRowReachesNoOtherSession) {
     const CandidatesEvent event = peer.Last<CandidatesEvent>(number + 1);
     EXPECT_EQ(event.position, 25);
     EXPECT_EQ(event.candidates.top[0].id, ArgMax(world.Logits(other)));
-    engine->Close({{0, number + 1}});
+    engine->Close({{0, number + 1}}, 1);
   }
   ExpectQuiescent();
 }
@@ -170,7 +170,7 @@ TEST_F(DecodeEngineLifecycle, B115_ASlotKeepsNothingOfItsLastSession) {
   peer.Open(1, tokens);
   peer.Run();
   const Candidates clean = peer.Last<CandidatesEvent>(1).candidates;
-  engine->Close({{0, 1}});
+  engine->Close({{0, 1}}, 1);
   SamplingParameters edits;
   edits.temperature = 1.0f;
   edits.logit_bias = {{clean.top[5].id, 50.0f}};
@@ -183,11 +183,11 @@ TEST_F(DecodeEngineLifecycle, B115_ASlotKeepsNothingOfItsLastSession) {
   peer.Open(2, tokens, 0, edits);
   peer.Run();
   EXPECT_FALSE(SameBits(peer.Last<CandidatesEvent>(2).candidates, clean));
-  engine->Close({{0, 2}});
+  engine->Close({{0, 2}}, 1);
   peer.Open(3, tokens);
   peer.Run();
   EXPECT_TRUE(SameBits(peer.Last<CandidatesEvent>(3).candidates, clean));
-  engine->Close({{0, 3}});
+  engine->Close({{0, 3}}, 1);
   ExpectQuiescent();
 }
 
@@ -224,7 +224,7 @@ TEST_F(DecodeEngineLifecycle, CloseStreamFreesItsSessionsAndSilencesThem) {
 TEST_F(DecodeEngineLifecycle, B071_WhatCanNeverFitIsRefusedAtOnce) {
   SamplingParameters sampling;
   peer.Open(1, Tokens(100), 400, sampling, 2);
-  peer.ExpectRefused(1, "it needs 17 pages of 64 tokens (prompt 100, length 500, choices 2)");
+  peer.ExpectRefused(1, "it needs 16 pages of 64 tokens (prompt 100, length 500, choices 2)");
   peer.ExpectRefused(2, "has 8");
   EXPECT_FALSE(engine->Launch(1));
   ExpectQuiescent();
@@ -240,12 +240,12 @@ TEST_F(DecodeEngineLifecycle, WhatDoesNotFitNowWaitsInOrder) {
   EXPECT_TRUE(peer.All<OpenedEvent>(3).empty());
   EXPECT_EQ(engine->load().queued, 2);
   EXPECT_EQ(engine->load().queued_prefill_tokens, 320);
-  engine->Close({{0, 1}});
+  engine->Close({{0, 1}}, 1);
   peer.Run();
   EXPECT_EQ(peer.All<CandidatesEvent>(2).size(), 1u);
   EXPECT_EQ(peer.All<CandidatesEvent>(3).size(), 1u);
-  engine->Close({{0, 2}});
-  engine->Close({{0, 3}});
+  engine->Close({{0, 2}}, 1);
+  engine->Close({{0, 3}}, 1);
   ExpectQuiescent();
 }
 
@@ -261,7 +261,7 @@ TEST_F(DecodeEngineLifecycle, AHigherPriorityIsAdmittedFirst) {
     open.priority = static_cast<int32_t>(number);
     engine->Open(open, 1);
   }
-  engine->Close({{0, 1}});
+  engine->Close({{0, 1}}, 1);
   engine->TakeEvents();
   ASSERT_TRUE(engine->Launch(1));
   ASSERT_TRUE(engine->Collect(1).ok());
@@ -273,10 +273,12 @@ TEST_F(DecodeEngineLifecycle, AHigherPriorityIsAdmittedFirst) {
 }
 
 TEST_F(DecodeEngineLifecycle, B125_MoreOpensThanTheQueueHoldsAreRefused) {
-  for (uint64_t number = 1; number <= 4; ++number) peer.Open(number, Tokens(5), 5);
-  peer.Open(5, Tokens(5), 5, {}, 2);
-  peer.ExpectRefused(5, "the queue is full: 4 opens wait");
-  peer.ExpectRefused(6, "the queue is full");
+  for (uint64_t number = 1; number <= 8; ++number) peer.Open(number, Tokens(5), 5);
+  EXPECT_EQ(peer.All<OpenedEvent>(4).size(), 1u) << "what has a slot does not wait";
+  EXPECT_TRUE(peer.All<OpenedEvent>(5).empty());
+  peer.Open(9, Tokens(5), 5, {}, 2);
+  peer.ExpectRefused(9, "the queue is full: 4 opens wait");
+  peer.ExpectRefused(10, "the queue is full");
 }
 
 TEST_F(DecodeEngineLifecycle, SessionsBeyondTheSlotsWaitAndAllFinish) {
@@ -373,22 +375,26 @@ TEST_F(DecodeEngineLifecycle, ADeadlineEndsARunningSessionToo) {
 
 // ---- drain, prefill ---------------------------------------------------------------------------
 
-TEST_F(DecodeEngineLifecycle, DrainEndsSessionsAfterTheirStepAndTakesNoMore) {
+TEST_F(DecodeEngineLifecycle, DrainTakesNoMoreAndHandsSessionsOverOneByOneTheYoungestFirst) {
+  const Nanos spread = Options().drain_spread;
   peer.Open(1, Tokens(10), 10);
   peer.Run();
   peer.Open(2, Tokens(10), 10);
   ASSERT_TRUE(engine->Launch(1));
   peer.Open(3, Tokens(10), 10);
-  engine->Drain();
-  ExpectClosed(1, Reason::kDraining);
+  engine->Drain(1);
   ExpectClosed(3, Reason::kDraining);
-  EXPECT_TRUE(peer.All<ClosedEvent>(2).empty());
-  EXPECT_FALSE(engine->Launch(1));
-  ASSERT_TRUE(engine->Collect(1).ok());
-  EXPECT_EQ(peer.All<CandidatesEvent>(2).size(), 1u) << "the step that ran is not lost";
-  ExpectClosed(2, Reason::kDraining);
   peer.Open(4, Tokens(10), 10);
   ExpectClosed(4, Reason::kDraining);
+  ASSERT_TRUE(engine->Collect(1).ok());
+  EXPECT_EQ(peer.All<CandidatesEvent>(2).size(), 1u) << "it runs until its turn comes";
+  engine->Launch(1 + spread / 2 - 1);
+  EXPECT_TRUE(peer.All<ClosedEvent>(2).empty());
+  engine->Launch(1 + spread / 2);
+  ExpectClosed(2, Reason::kDraining);
+  EXPECT_TRUE(peer.All<ClosedEvent>(1).empty());
+  engine->Launch(1 + spread);
+  ExpectClosed(1, Reason::kDraining);
   ExpectQuiescent();
 }
 

@@ -32,9 +32,9 @@ TEST(DecodeEngineFaults, B029_B051_ARowThatIsNotFiniteEndsItsSessionAlone) {
     peer.Run();
     EXPECT_EQ(peer.Last<CandidatesEvent>(number).candidates.top[0].id,
               ArgMax(world.Logits(tokens)));
-    engine->Close({{0, number}});
+    engine->Close({{0, number}}, 1);
   }
-  engine->Close({{0, 2}});
+  engine->Close({{0, 2}}, 1);
   EXPECT_EQ(engine->CheckQuiescent().ToString(), "OK");
 }
 

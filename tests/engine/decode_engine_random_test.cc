@@ -25,7 +25,7 @@ class RandomDriver final {
       ASSERT_EQ(engine_->CheckInvariants().ToString(), "OK") << "after command " << i;
     }
     ExpectProgress();
-    for (const auto& [handle, session] : sessions_) engine_->Close({handle});
+    for (const auto& [handle, session] : sessions_) engine_->Close({handle}, 1);
     for (auto& [handle, session] : sessions_) session.closing = true;
     Step();
     Step();
@@ -91,16 +91,16 @@ class RandomDriver final {
         Fetch(session->first, &session->second);
       } else if (what < 93) {
         session->second.closing = true;
-        engine_->Close({session->first});
+        engine_->Close({session->first}, 1);
       } else {
         CommandWrongly(session->first, &session->second);
       }
     } else if (what < 98) {
       // Commands for handles that were never opened, or are closed.
       const SessionHandle unknown = {Below(3), next_number_ + 100};
-      engine_->Close({unknown});
+      engine_->Close({unknown}, 1);
       engine_->Extend({unknown, 0, 0, {1}}, now_);
-      engine_->Close({{0, 1}});
+      engine_->Close({{0, 1}}, 1);
       if (auto first = sessions_.find({0, 1}); first != sessions_.end()) {
         first->second.closing = true;
       }

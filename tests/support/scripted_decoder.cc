@@ -98,6 +98,7 @@ pb::Hello ScriptedDecoder::Hello() const {
   hello.set_max_raw_top(kernels::kMaxRawTop);
   hello.set_max_report_ids(kernels::kMaxReported);
   hello.set_max_choices(16);
+  hello.set_max_salt_bytes(64);
   return hello;
 }
 
@@ -170,6 +171,8 @@ void ScriptedDecoder::Admit(Events* out) {
         open.has_max_new() ? open.prompt_length() + open.max_new() : options_.context_length;
     if (sequence.limit > options_.context_length) errors.push_back("an Open past the context");
     sequence.run_ahead = open.run_ahead();
+    if (open.run_ahead() > Hello().max_run_ahead()) errors.push_back("an Open runs too far ahead");
+    if (open.salt().size() > 64) errors.push_back("an Open with a long salt");
     sequence.tokens = TokensFromProto(open.tokens());
     sequence.confirmed = sequence.next = static_cast<int32_t>(sequence.tokens.size());
     out->emplace_back().mutable_opened()->set_handle(handle);
@@ -215,8 +218,8 @@ void ScriptedDecoder::Extend(const pb::Extend& command, Events* out) {
   }
   const bool cuts =
       given.empty() || (same < given.size() && position + static_cast<int32_t>(same) < held);
-  if (cuts ? command.epoch() != sequence->epoch + 1
-           : command.epoch() != sequence->epoch && command.epoch() != sequence->epoch + 1) {
+  // A right text tier names no token whose draw it has not received.
+  if (command.epoch() != sequence->epoch + (cuts ? 1 : 0)) {
     errors.push_back("Extend of epoch " + std::to_string(command.epoch()) + " in epoch " +
                      std::to_string(sequence->epoch));
     return End(command.handle(), pb::CLOSE_REASON_REFUSED, "epoch", out);
@@ -225,11 +228,12 @@ void ScriptedDecoder::Extend(const pb::Extend& command, Events* out) {
     sequence->tokens.resize(position + same);
     sequence->tokens.insert(sequence->tokens.end(), given.begin() + same, given.end());
   }
-  sequence->confirmed = position + static_cast<int32_t>(given.size());
-  if (command.epoch() != sequence->epoch) {
+  const int32_t end = position + static_cast<int32_t>(given.size());
+  sequence->confirmed = cuts ? end : std::max(sequence->confirmed, end);
+  if (cuts) {
     sequence->epoch = command.epoch();
-    sequence->tokens.resize(sequence->confirmed);
-    sequence->next = sequence->confirmed;
+    sequence->tokens.resize(end);
+    sequence->next = end;
   }
   Advance(command.handle(), out);
 }
@@ -238,7 +242,10 @@ void ScriptedDecoder::Advance(uint64_t handle, Events* out) {
   while (true) {
     Sequence& sequence = sequences_.at(handle);
     const int32_t held = static_cast<int32_t>(sequence.tokens.size());
-    if (sequence.next > held || sequence.next >= sequence.limit) return;
+    if (sequence.next > held || sequence.next >= sequence.limit ||
+        sequence.next - sequence.confirmed > sequence.run_ahead) {
+      return;
+    }
     const int32_t position = sequence.next++;
     const Candidates lists =
         ListsAt(sequence, position, sequence.sampling.num_top, sequence.sampling.num_perturbed);
@@ -254,8 +261,7 @@ void ScriptedDecoder::Advance(uint64_t handle, Events* out) {
     if (lists.summary.drawn >= 0) message->set_drawn(lists.summary.drawn);
     if (options_.tamper) options_.tamper(message);
     // What was drawn is the worker's own choice, also where the message was changed.
-    const bool draws = message->has_drawn() && position - sequence.confirmed < sequence.run_ahead;
-    if (draws && position == held) sequence.tokens.push_back(message->drawn());
+    if (message->has_drawn() && position == held) sequence.tokens.push_back(message->drawn());
   }
 }
 

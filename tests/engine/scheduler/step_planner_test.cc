@@ -2,23 +2,31 @@
 
 #include <gtest/gtest.h>
 
-#include <algorithm>
-#include <map>
-#include <random>
-#include <set>
 #include <utility>
+#include <vector>
 
-namespace tandem {
+namespace tandem::test {
 namespace {
 
 using Rows = std::vector<std::pair<int32_t, int32_t>>;  // slot, number
 
-Rows Plan(StepPlanner* planner, const std::vector<RunnableSequence>& runnable) {
+constexpr int32_t kNoLimit = 1 << 20;
+
+Rows Plan(StepPlanner* planner, const std::vector<RunnableSequence>& runnable,
+          int32_t max_prefill_rows = kNoLimit) {
   Rows rows;
-  for (const PlannedRows& planned : planner->Plan(runnable)) {
+  for (const PlannedRows& planned : planner->Plan(runnable, max_prefill_rows)) {
     rows.emplace_back(planned.slot, planned.num_rows);
   }
   return rows;
+}
+
+RunnableSequence Decode(int32_t slot, int32_t num_rows = 1) {
+  return {.slot = slot, .age = slot, .num_rows = num_rows};
+}
+
+RunnableSequence Prefill(int32_t slot, int64_t stream, int32_t num_rows) {
+  return {.slot = slot, .stream = stream, .age = slot, .num_rows = num_rows, .is_prefill = true};
 }
 
 TEST(StepPlanner, NothingRunnableIsAnEmptyPlan) {
@@ -28,74 +36,91 @@ TEST(StepPlanner, NothingRunnableIsAnEmptyPlan) {
 
 TEST(StepPlanner, DecodeRowsComeFirstAndPrefillFillsTheRest) {
   StepPlanner planner(8);
-  EXPECT_EQ(Plan(&planner, {{.slot = 0, .age = 1, .num_rows = 100},
-                            {.slot = 1, .age = 2, .num_rows = 1},
-                            {.slot = 2, .age = 3, .num_rows = 1}}),
-            (Rows{{1, 1}, {2, 1}, {0, 6}}));
+  EXPECT_EQ(Plan(&planner, {Prefill(0, 0, 100), Decode(1), Decode(2, 3)}),
+            (Rows{{1, 1}, {2, 3}, {0, 4}}));
 }
 
-TEST(StepPlanner, TheOldestPrefillGoesFirst) {
-  StepPlanner planner(8);
-  EXPECT_EQ(Plan(&planner, {{.slot = 0, .age = 9, .num_rows = 5},
-                            {.slot = 1, .age = 3, .num_rows = 6},
-                            {.slot = 2, .age = 10, .num_rows = 5}}),
-            (Rows{{1, 6}, {0, 2}}));
+TEST(StepPlanner, APromptOfOneRowIsPrefill) {
+  StepPlanner planner(2);
+  EXPECT_EQ(Plan(&planner, {Prefill(0, 0, 1), Decode(1), Decode(2)}), (Rows{{1, 1}, {2, 1}}));
+}
+
+TEST(StepPlanner, PrefillBesideDecodeIsLimitedAndAloneIsNot) {
+  StepPlanner planner(64);
+  EXPECT_EQ(Plan(&planner, {Prefill(0, 0, 100), Decode(1)}, 5), (Rows{{1, 1}, {0, 5}}));
+  EXPECT_EQ(Plan(&planner, {Prefill(0, 0, 100)}, 5), (Rows{{0, 64}}));
+}
+
+TEST(StepPlanner, WithinAStreamPriorityGoesBeforeAge) {
+  StepPlanner planner(10);
+  std::vector<RunnableSequence> runnable = {Prefill(0, 7, 4), Prefill(1, 7, 4), Prefill(2, 7, 4)};
+  runnable[0].age = 9;
+  EXPECT_EQ(Plan(&planner, runnable), (Rows{{1, 4}, {2, 4}, {0, 2}}));
+  runnable[0].priority = 1;
+  EXPECT_EQ(Plan(&planner, runnable), (Rows{{0, 4}, {1, 4}, {2, 2}}));
+}
+
+TEST(StepPlanner, StreamsShareTheRoomAndWhatOneDoesNotNeedGoesToTheOthers) {
+  StepPlanner planner(20);
+  EXPECT_EQ(Plan(&planner, {Prefill(0, 1, 50), Prefill(1, 1, 50), Prefill(2, 2, 50)}),
+            (Rows{{0, 10}, {2, 10}}));
+  EXPECT_EQ(Plan(&planner, {Prefill(0, 1, 50), Prefill(1, 2, 4), Prefill(2, 3, 50)}),
+            (Rows{{0, 8}, {1, 4}, {2, 8}}));
+  EXPECT_EQ(Plan(&planner, {Prefill(0, 1, 3), Prefill(1, 2, 4), Prefill(2, 3, 5)}),
+            (Rows{{0, 3}, {1, 4}, {2, 5}}));
+}
+
+TEST(StepPlanner, SharesRotateWhereStreamsAreMoreThanRows) {
+  StepPlanner planner(2);
+  const std::vector<RunnableSequence> runnable = {Prefill(0, 1, 50), Prefill(1, 2, 50),
+                                                  Prefill(2, 3, 50)};
+  EXPECT_EQ(Plan(&planner, runnable), (Rows{{0, 1}, {1, 1}}));
+  EXPECT_EQ(Plan(&planner, runnable), (Rows{{0, 1}, {2, 1}}));
+  EXPECT_EQ(Plan(&planner, runnable), (Rows{{1, 1}, {2, 1}}));
 }
 
 TEST(StepPlanner, DecodeRowsThatDoNotFitBeginTheNextStep) {
   StepPlanner planner(2);
-  const std::vector<RunnableSequence> runnable = {{.slot = 0, .age = 0, .num_rows = 1},
-                                                  {.slot = 3, .age = 1, .num_rows = 1},
-                                                  {.slot = 5, .age = 2, .num_rows = 1}};
+  const std::vector<RunnableSequence> runnable = {Decode(0), Decode(3), Decode(5)};
   EXPECT_EQ(Plan(&planner, runnable), (Rows{{0, 1}, {3, 1}}));
   EXPECT_EQ(Plan(&planner, runnable), (Rows{{5, 1}, {0, 1}}));
   EXPECT_EQ(Plan(&planner, runnable), (Rows{{3, 1}, {5, 1}}));
 }
 
+TEST(StepPlanner, EachDecodeHasARowBeforeAnyHasASecondAndTheSecondsRotate) {
+  StepPlanner planner(6);
+  const std::vector<RunnableSequence> runnable = {Decode(0, 3), Decode(1, 3), Decode(2, 3)};
+  EXPECT_EQ(Plan(&planner, runnable), (Rows{{0, 3}, {1, 2}, {2, 1}}));
+  EXPECT_EQ(Plan(&planner, runnable), (Rows{{2, 3}, {0, 2}, {1, 1}}));
+  EXPECT_EQ(Plan(&planner, runnable), (Rows{{1, 3}, {2, 2}, {0, 1}}));
+}
+
 TEST(StepPlanner, PrefillThatWasLeftOutGetsHalfOfTheNextStep) {
   StepPlanner planner(4);
   std::vector<RunnableSequence> runnable;
-  for (int32_t slot = 0; slot < 6; ++slot) runnable.push_back({slot, slot, 1});
-  runnable.push_back({.slot = 6, .age = 6, .num_rows = 50});
+  for (int32_t slot = 0; slot < 6; ++slot) runnable.push_back(Decode(slot));
+  runnable.push_back(Prefill(6, 0, 50));
   EXPECT_EQ(Plan(&planner, runnable), (Rows{{0, 1}, {1, 1}, {2, 1}, {3, 1}}));
   EXPECT_EQ(Plan(&planner, runnable), (Rows{{4, 1}, {5, 1}, {6, 2}}));
   EXPECT_EQ(Plan(&planner, runnable), (Rows{{0, 1}, {1, 1}, {2, 1}, {3, 1}}));
+  EXPECT_EQ(Plan(&planner, runnable, 1), (Rows{{4, 1}, {5, 1}, {0, 1}, {6, 1}}));
 }
 
-TEST(StepPlanner, EveryPlanIsWithinItsBoundsAndEveryoneAdvances) {
-  std::mt19937 random(3);
-  for (const int32_t step_tokens : {1, 2, 7, 64}) {
-    StepPlanner planner(step_tokens);
-    std::map<int32_t, int32_t> waited;  // steps without a row, by slot
-    std::vector<RunnableSequence> runnable;
-    for (int32_t slot = 0; slot < 12; ++slot) {
-      runnable.push_back({slot, slot, slot < 6 ? 1 : 1 + int32_t(random() % 40)});
-    }
-    for (int step = 0; step < 3000; ++step) {
-      const Rows rows = Plan(&planner, runnable);
-      int32_t sum = 0;
-      std::set<int32_t> slots;
-      for (const auto& [slot, num_rows] : rows) {
-        sum += num_rows;
-        EXPECT_TRUE(slots.insert(slot).second);
-        RunnableSequence& sequence = runnable[slot];
-        ASSERT_GE(num_rows, 1);
-        ASSERT_LE(num_rows, sequence.num_rows);
-        sequence.num_rows -= num_rows;
-        if (sequence.num_rows == 0) {  // decodes on, or a new prompt
-          sequence.num_rows = slot < 6 ? 1 : 1 + int32_t(random() % 40);
-          sequence.age = 100 + step;
-        }
-      }
-      ASSERT_LE(sum, step_tokens);
-      ASSERT_GE(sum, std::min<int32_t>(step_tokens, 1));
-      for (int32_t slot = 0; slot < 12; ++slot) {
-        waited[slot] = slots.contains(slot) ? 0 : waited[slot] + 1;
-        ASSERT_LT(waited[slot], 1200 / step_tokens + 24) << slot;
-      }
-    }
-  }
+TEST(StepPlanner, StepsOfOneRowAlternate) {
+  StepPlanner planner(1);
+  const std::vector<RunnableSequence> runnable = {Decode(0), Decode(1), Prefill(2, 0, 50)};
+  EXPECT_EQ(Plan(&planner, runnable), (Rows{{0, 1}}));
+  EXPECT_EQ(Plan(&planner, runnable), (Rows{{2, 1}}));
+  EXPECT_EQ(Plan(&planner, runnable), (Rows{{1, 1}}));
+  EXPECT_EQ(Plan(&planner, runnable), (Rows{{2, 1}}));
+}
+
+TEST(StepPlannerDeath, SlotsRiseAndHaveRows) {
+  StepPlanner planner(4);
+  EXPECT_DEATH(Plan(&planner, {Decode(3), Decode(3)}), "slot 3 after 3");
+  EXPECT_DEATH(Plan(&planner, {Decode(3, 0)}), "slot 3 has 0 rows");
+  EXPECT_DEATH(Plan(&planner, {}, 0), "max_prefill_rows 0");
 }
 
 }  // namespace
-}  // namespace tandem
+}  // namespace tandem::test

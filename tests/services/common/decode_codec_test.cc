@@ -383,7 +383,25 @@ TEST(CloseReasons, ComeBackAndUnknownOnesAreFaults) {
   EXPECT_EQ(FromProto(pb::CLOSE_REASON_UNSPECIFIED), Reason::kFault);
 }
 
-TEST(LoadCodec, SplitsTheStepTimeIntoSecondsAndNanos) {
+TEST(DurationCodec, ComesBackAndStopsAtTheEndsOfTheClock) {
+  google::protobuf::Duration message;
+  ToProto(3 * kNanosPerSecond + 4, &message);
+  EXPECT_EQ(message.seconds(), 3);
+  EXPECT_EQ(message.nanos(), 4);
+  EXPECT_EQ(FromProto(message), 3 * kNanosPerSecond + 4);
+  message.set_seconds(-3);
+  message.set_nanos(-4);
+  EXPECT_EQ(FromProto(message), -3 * kNanosPerSecond - 4);
+  message.set_seconds(9'223'372'036);
+  message.set_nanos(854'775'807);
+  EXPECT_EQ(FromProto(message), std::numeric_limits<Nanos>::max());
+  message.set_nanos(854'775'808);
+  EXPECT_EQ(FromProto(message), std::numeric_limits<Nanos>::max());
+  message.set_seconds(std::numeric_limits<int64_t>::min());
+  EXPECT_EQ(FromProto(message), std::numeric_limits<Nanos>::min());
+}
+
+TEST(LoadCodec, CarriesEveryNumberAndSplitsTheStepTimeIntoSecondsAndNanos) {
   EngineLoad load;
   load.running = 3;
   load.queued = 4;
@@ -392,6 +410,11 @@ TEST(LoadCodec, SplitsTheStepTimeIntoSecondsAndNanos) {
   load.queued_prefill_tokens = 7;
   load.steps = 8;
   load.last_step_nanos = 2 * kNanosPerSecond + 9;
+  load.cached_pages = 10;
+  load.prefilled_tokens = 11;
+  load.reused_tokens = 12;
+  load.evicted_pages = 13;
+  load.preempted = 14;
   pb::Load message;
   ToProto(load, &message);
   EXPECT_EQ(message.running(), 3);
@@ -402,6 +425,11 @@ TEST(LoadCodec, SplitsTheStepTimeIntoSecondsAndNanos) {
   EXPECT_EQ(message.step(), 8);
   EXPECT_EQ(message.step_time().seconds(), 2);
   EXPECT_EQ(message.step_time().nanos(), 9);
+  EXPECT_EQ(message.cached_pages(), 10);
+  EXPECT_EQ(message.prefilled_tokens(), 11);
+  EXPECT_EQ(message.reused_tokens(), 12);
+  EXPECT_EQ(message.evicted_pages(), 13);
+  EXPECT_EQ(message.preempted(), 14);
 }
 
 }  // namespace

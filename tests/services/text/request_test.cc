@@ -49,6 +49,7 @@ TEST_F(RequestTest, DefaultsAreThoseOfTheContract) {
   EXPECT_EQ(checked->choices, 1);
   EXPECT_FALSE(checked->max_tokens.has_value());
   EXPECT_EQ(checked->MaxNew(), 511);
+  EXPECT_EQ(checked->run_ahead, kRunAhead);
   EXPECT_EQ(checked->request_id, "00000000000012340000000000001234");
   EXPECT_FALSE(checked->logprobs);
   EXPECT_FALSE(checked->ignore_eos);
@@ -87,6 +88,8 @@ TEST_F(RequestTest, EveryFieldThatIsSetArrives) {
   request_.set_request_id("mine");
   request_.set_priority(-5);
   request_.set_add_special(false);
+  request_.mutable_cache()->set_salt("tenant 7");
+  request_.mutable_cache()->set_bypass(true);
   const auto checked = Check();
   ASSERT_TRUE(checked.ok()) << checked.status();
   const SamplingParameters& p = checked->sampling;
@@ -119,6 +122,18 @@ TEST_F(RequestTest, EveryFieldThatIsSetArrives) {
   EXPECT_EQ(checked->max_tokens, 10);
   EXPECT_EQ(checked->request_id, "mine");
   EXPECT_EQ(checked->priority, -5);
+  EXPECT_EQ(checked->cache_salt, "tenant 7");
+  EXPECT_TRUE(checked->cache_bypass);
+}
+
+TEST_F(RequestTest, ASaltIsHeldAgainstTheWorkersLimitToo) {
+  request_.mutable_cache()->set_salt(std::string(kMaxSaltBytes, 's'));
+  EXPECT_TRUE(Check().ok());
+  auto limited = std::make_shared<ServedModel>(*model_);
+  limited->limits.max_salt_bytes = 0;
+  const absl::Status status = CheckRequest(request_, limited, Fixed).status();
+  EXPECT_TRUE(absl::IsInvalidArgument(status));
+  EXPECT_THAT(std::string(status.message()), HasSubstr("cache.salt has 64 bytes: at most 0"));
 }
 
 // One bad field each: the message has the field's name, the value and the limit.
@@ -222,6 +237,8 @@ TEST_F(RequestTest, B047_B049_B065_B127_B129_BadFieldsAreRefusedByNameValueAndLi
       {[&](R& r) { r.set_min_tokens(-1); }, {"min_tokens", "-1", "0"}},
       {[&](R& r) { r.set_request_id(std::string(129, 'x')); }, {"request_id", "129", "128"}},
       {[&](R& r) { r.set_priority(101); }, {"priority", "101", "100"}},
+      {[&](R& r) { r.mutable_cache()->set_salt(std::string(65, 's')); },
+       {"cache.salt", "65 bytes", "64"}},
       {[&](R& r) { r.clear_input(); }, {"input", "prompt, chat and token_ids"}},
       {[&](R& r) { r.set_prompt(""); }, {"prompt", "no tokens", "at least one"}},
       {[&](R& r) { r.set_prompt(std::string(600, 'x')); }, {"prompt", "511", "512"}},

@@ -53,7 +53,7 @@ class Conversation final {
   // Sends the Open; the decoder's answers wait.
   void Open() {
     SessionOutput out;
-    session_->Open(now, &out);
+    session_->Open(session_->request().model->limits, now, &out);
     for (decode::v1::Command& command : out.commands) {
       if (command.has_open()) command.mutable_open()->set_first_handle(kFirstHandle);
       if (command.has_open_more()) command.mutable_open_more()->set_first_handle(kFirstHandle);

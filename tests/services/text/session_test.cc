@@ -219,10 +219,10 @@ TEST_F(SessionTest, B025_ReportsTheTokensThatTheWorkerHoldsAlsoWhereTextWasCut) 
     ASSERT_TRUE(talk.Step());
     if (const std::vector<int32_t> now = decoder.Held(16); !now.empty()) held = now;
   }
-  // All but the last token, which was decided and needed no row of its own.
+  // The last token too: nobody confirmed it, but it was the worker's own draw.
   std::vector<int32_t> told = BytesAsTokens(kPrompt);
   const std::vector<int32_t>& ids = talk.choice().token_ids;
-  for (size_t i = 0; i + 1 < ids.size(); ++i) told.push_back(ids[i]);
+  told.insert(told.end(), ids.begin(), ids.end());
   EXPECT_EQ(held, told);
   EXPECT_EQ(talk.finished().usage().output_tokens(), static_cast<int32_t>(ids.size()));
 }
@@ -352,6 +352,41 @@ TEST_F(SessionTest, TimingsSplitTheTimeIntoQueuePrefillAndDecode) {
   EXPECT_EQ(talk.finished().timings().queue().nanos(), 10);
   EXPECT_EQ(talk.finished().timings().prefill().nanos(), 200);
   EXPECT_EQ(talk.finished().timings().decode().nanos(), 6000);
+}
+
+TEST_F(SessionTest, CountsTheCachedTokensThatWereFoundAtAdmissionOrLater) {
+  decoder.options().prefill_chunk = 10;
+  GenerationRequest request = Request();
+  request.prompt.assign(35, 'x');
+  request.choices = 2;
+  request.max_tokens = 1;
+  Conversation talk(&decoder, std::move(request));
+  talk.Open();
+  for (auto& event : talk.events) {
+    if (event.has_opened()) event.mutable_opened()->set_cached_tokens(5);
+    // Told of the first handle alone.
+    if (event.has_prefill() && event.prefill().handle() == Conversation::kFirstHandle) {
+      event.mutable_prefill()->set_cached_tokens(event.prefill().done_tokens() == 20 ? 16 : 3);
+    }
+  }
+  talk.Continue();
+  EXPECT_EQ(talk.started[0].cached_tokens(), 5);
+  EXPECT_EQ(talk.finished(0).usage().cached_tokens(), 16);
+  EXPECT_EQ(talk.finished(1).usage().cached_tokens(), 16);
+}
+
+TEST_F(SessionTest, TheOpenCarriesWhatTheRequestSaysOfTheCache) {
+  for (const bool bypass : {false, true}) {
+    GenerationRequest request = Request();
+    request.cache_salt = "tenant 7";
+    request.cache_bypass = bypass;
+    request.max_tokens = 1;
+    Conversation talk(&decoder, std::move(request));
+    talk.Run();
+    EXPECT_EQ(decoder.open_commands.back().salt(), "tenant 7");
+    EXPECT_EQ(decoder.open_commands.back().no_cache(), bypass);
+    decoder.Reset();
+  }
 }
 
 TEST_F(SessionTest, TheOpenCarriesTheTimeThatIsLeft) {

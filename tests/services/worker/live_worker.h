@@ -17,7 +17,7 @@ namespace tandem::test {
 class LiveWorker final {
  public:
   struct Options {
-    EngineOptions engine = {.max_sessions = 8, .step_tokens = 64};
+    EngineOptions engine = {.max_sessions = 8, .step_tokens = 64, .drain_spread = 0};
     Keepalive keepalive;
     std::string chat_template;  // empty: the tiny model's own
     bool load = true;           // else the test calls Load

@@ -35,12 +35,15 @@ Parsed Parse(std::vector<const char*> arguments) {
 }
 
 TEST(WorkerOptions, EveryFlagIsTaken) {
-  const Parsed parsed = Parse(
-      {"--model",       "a/b.gguf", "--name",         "n",          "--listen",     "0.0.0.0:1",
-       "--port-file",   "p",        "--device",       "reference",  "--threads",    "3",
-       "--context",     "100",      "--max-sessions", "4",          "--max-queued", "5",
-       "--step-tokens", "6",        "--kv-tokens",    "7000000000", "--tls-cert",   "c",
-       "--tls-key",     "k",        "--tls-ca",       "a"});
+  const Parsed parsed = Parse({"--model",           "a/b.gguf",   "--name",          "n",
+                               "--listen",          "0.0.0.0:1",  "--port-file",     "p",
+                               "--device",          "reference",  "--threads",       "3",
+                               "--context",         "100",        "--max-sessions",  "4",
+                               "--max-queued",      "5",          "--step-tokens",   "6",
+                               "--kv-tokens",       "7000000000", "--tls-cert",      "c",
+                               "--tls-key",         "k",          "--tls-ca",        "a",
+                               "--prefix-cache",    "off",        "--max-run-ahead", "0",
+                               "--decode-slowdown", "1.5",        "--drain-seconds", "9"});
   ASSERT_FALSE(parsed.exit_code.has_value()) << parsed.err;
   EXPECT_EQ(parsed.options.model, "a/b.gguf");
   EXPECT_EQ(parsed.options.name, "n");
@@ -53,9 +56,25 @@ TEST(WorkerOptions, EveryFlagIsTaken) {
   EXPECT_EQ(parsed.options.engine.max_queued, 5);
   EXPECT_EQ(parsed.options.engine.step_tokens, 6);
   EXPECT_EQ(parsed.options.engine.kv_tokens, 7'000'000'000);
+  EXPECT_FALSE(parsed.options.engine.prefix_cache);
+  EXPECT_EQ(parsed.options.engine.max_run_ahead, 0);
+  EXPECT_EQ(parsed.options.engine.decode_slowdown, 1.5);
+  EXPECT_EQ(parsed.options.engine.drain_spread, 9 * kNanosPerSecond);
   EXPECT_EQ(parsed.options.server.tls.certificate, "c");
   EXPECT_EQ(parsed.options.server.tls.key, "k");
   EXPECT_EQ(parsed.options.server.tls.authority, "a");
+}
+
+TEST(WorkerOptions, DefaultsAreTheEnginesOwn) {
+  const EngineOptions engine = Parse({"--model", "m"}).options.engine;
+  EXPECT_EQ(engine.prefix_cache, EngineOptions().prefix_cache);
+  EXPECT_EQ(engine.max_run_ahead, EngineOptions().max_run_ahead);
+  EXPECT_EQ(engine.decode_slowdown, EngineOptions().decode_slowdown);
+  EXPECT_EQ(engine.drain_spread, EngineOptions().drain_spread);
+}
+
+TEST(WorkerOptions, ADecodeSlowdownOfZeroIsNoLimit) {
+  EXPECT_EQ(Parse({"--model", "m", "--decode-slowdown", "0"}).options.engine.decode_slowdown, 0.0);
 }
 
 TEST(WorkerOptions, TheNameIsTheFilesOwn) {
@@ -74,6 +93,12 @@ TEST(WorkerOptions, ABadValueIsOneLineWithFlagValueAndLimit) {
       {{"--model", "m", "--max-sessions", "0"}, {"--max-sessions", "0", "1 to"}},
       {{"--model", "m", "--step-tokens", "many"}, {"--step-tokens", "many"}},
       {{"--model", "m", "--kv-tokens", "-1"}, {"--kv-tokens", "-1"}},
+      {{"--model", "m", "--prefix-cache", "maybe"}, {"--prefix-cache", "maybe", "on", "off"}},
+      {{"--model", "m", "--max-run-ahead", "17"}, {"--max-run-ahead", "17", "0 to 16"}},
+      {{"--model", "m", "--decode-slowdown", "0.5"}, {"--decode-slowdown", "0.5", "1 to 100"}},
+      {{"--model", "m", "--decode-slowdown", "101"}, {"--decode-slowdown", "101", "1 to 100"}},
+      {{"--model", "m", "--decode-slowdown", "nan"}, {"--decode-slowdown", "nan", "1 to 100"}},
+      {{"--model", "m", "--drain-seconds", "601"}, {"--drain-seconds", "601", "0 to 600"}},
       {{"--model", "m", "--device", "tpu"}, {"--device", "tpu", "cpu"}},
       {{"--model", "m", "--no-such-flag"}, {"--no-such-flag"}},
       {{"--model", "m", "--name", "\xff"}, {"--name", "ASCII"}},

@@ -104,7 +104,7 @@ TEST_F(WorkerProgram, ASecondSignalDoesNotWait) {
   ASSERT_TRUE(client.ReadFrame().has_value());
   uint64_t handle = 0;
   for (int i = 0; i < 10; ++i) {
-    for (int j = 0; j < 1000; ++j) client.AddOpen(++handle, {1})->set_run_ahead(1);
+    for (int j = 0; j < 1000; ++j) client.AddOpen(++handle, {1})->set_run_ahead(99);
     ASSERT_TRUE(client.Send());
   }
   process->Signal(SIGTERM);

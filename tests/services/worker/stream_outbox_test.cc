@@ -68,13 +68,15 @@ class StreamOutboxTest : public ::testing::Test {
 };
 
 TEST_F(StreamOutboxTest, ManyEventsLeaveInOneFrameInOrder) {
-  Push(OpenedEvent{Handle(1), 0}, PrefillEvent{Handle(1), 64, 100}, CandidatesAt(1, 100),
+  Push(OpenedEvent{Handle(1), 0}, PrefillEvent{Handle(1), 64, 100, 32}, CandidatesAt(1, 100),
        ClosedOf(2));
   const auto frames = TakeFrames();
   ASSERT_EQ(frames.size(), 1u);
   ASSERT_EQ(frames[0].events_size(), 4);
   EXPECT_EQ(frames[0].events(0).opened().handle(), 1u);
   EXPECT_EQ(frames[0].events(1).prefill().done_tokens(), 64);
+  EXPECT_EQ(frames[0].events(1).prefill().total_tokens(), 100);
+  EXPECT_EQ(frames[0].events(1).prefill().cached_tokens(), 32);
   EXPECT_EQ(frames[0].events(2).candidates().position(), 100);
   EXPECT_FALSE(frames[0].events(2).candidates().has_drawn());
   EXPECT_EQ(frames[0].events(3).closed().handle(), 2u);

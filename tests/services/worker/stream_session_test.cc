@@ -91,7 +91,9 @@ class StreamSessionTest : public ::testing::Test {
   std::shared_ptr<StreamOutbox> outbox_ = std::make_shared<StreamOutbox>(1 << 20, [] {});
   std::shared_ptr<ReadWindow> window_ =
       std::make_shared<ReadWindow>(1 << 20, [this] { ++resumes_; });
-  StreamSession session_{kStream, {100, 4, 0}, mailbox_, outbox_, window_};
+  static constexpr StreamLimits kLimits = {
+      .context_length = 100, .max_choices = 4, .max_run_ahead = 2, .max_retain = 5000};
+  StreamSession session_{kStream, kLimits, mailbox_, outbox_, window_};
   pb::DecodeRequest frame_;
 };
 
@@ -104,6 +106,11 @@ TEST_F(StreamSessionTest, AnOpenBecomesTheEnginesCommand) {
   open->mutable_draw()->set_temperature(0.5f);
   open->mutable_time_left()->set_seconds(2);
   open->mutable_time_left()->set_nanos(3);
+  open->mutable_age()->set_seconds(4);
+  open->mutable_age()->set_nanos(5);
+  open->set_run_ahead(2);
+  open->set_salt(std::string(64, '\0'));
+  open->set_no_cache(true);
   ASSERT_TRUE(Send().ok());
   const auto commands = TakeCommands();
   ASSERT_EQ(commands.size(), 1u);
@@ -117,15 +124,51 @@ TEST_F(StreamSessionTest, AnOpenBecomesTheEnginesCommand) {
   EXPECT_EQ(command.priority, -1);
   EXPECT_EQ(command.sampling.temperature, 0.5f);
   EXPECT_EQ(command.deadline, kNow + 2 * kNanosPerSecond + 3);
+  EXPECT_EQ(command.age, 4 * kNanosPerSecond + 5);
+  EXPECT_EQ(command.run_ahead, 2);
+  EXPECT_EQ(command.salt, std::string(64, '\0'));
+  EXPECT_FALSE(command.use_cache);
 }
 
-TEST_F(StreamSessionTest, WithoutMaxNewAndTimeLeftThereIsNoLimit) {
+TEST_F(StreamSessionTest, WhatAnOpenDoesNotSayIsOrdinary) {
   AddOpen(1);
   ASSERT_TRUE(Send().ok());
   const auto commands = TakeCommands();
   const auto& command = std::get<OpenCommand>(commands[0]);
   EXPECT_EQ(command.max_new, 0);
   EXPECT_EQ(command.deadline, kNoDeadline);
+  EXPECT_EQ(command.age, 0);
+  EXPECT_EQ(command.run_ahead, 0);
+  EXPECT_EQ(command.salt, "");
+  EXPECT_TRUE(command.use_cache);
+}
+
+TEST_F(StreamSessionTest, AnAgeBeyondTheClockIsTheGreatestThereIs) {
+  AddOpen(1)->mutable_age()->set_seconds(std::numeric_limits<int64_t>::max());
+  ASSERT_TRUE(Send().ok());
+  EXPECT_EQ(std::get<OpenCommand>(TakeCommands()[0]).age, std::numeric_limits<Nanos>::max());
+}
+
+TEST_F(StreamSessionTest, ACloseCarriesHowLongToRetainForTheEngineToCheck) {
+  AddOpen(1);
+  const std::pair<int64_t, Nanos> cases[] = {
+      {0, 0},
+      {7, 7 * kNanosPerSecond},
+      {-7, -7 * kNanosPerSecond},
+      {std::numeric_limits<int64_t>::max(), std::numeric_limits<Nanos>::max()},
+      {std::numeric_limits<int64_t>::min(), std::numeric_limits<Nanos>::min()}};
+  for (const auto& [seconds, nanos] : cases) {
+    AddClose(1);
+    if (seconds != 0) {
+      frame_.mutable_commands()->rbegin()->mutable_close()->mutable_retain()->set_seconds(seconds);
+    }
+  }
+  ASSERT_TRUE(Send().ok());
+  const auto commands = TakeCommands();
+  ASSERT_EQ(commands.size(), 1 + std::size(cases));
+  for (size_t i = 0; i < std::size(cases); ++i) {
+    EXPECT_EQ(std::get<CloseCommand>(commands[1 + i]).retain, cases[i].second);
+  }
 }
 
 TEST_F(StreamSessionTest, OtherCommandsPassThrough) {
@@ -209,7 +252,14 @@ TEST_F(StreamSessionTest, WhatIsWrongWithAnOpenClosesItWithTheFieldAndTheLimit) 
       {"prompt_length is 4", [](pb::Open* o) { o->set_prompt_length(4); }},
       {"max_new is 0", [](pb::Open* o) { o->set_max_new(0); }},
       {"max_new is -3", [](pb::Open* o) { o->set_max_new(-3); }},
-      {"run_ahead is 1: it must be 0 to 0", [](pb::Open* o) { o->set_run_ahead(1); }},
+      {"run_ahead is 3: it must be 0 to 2", [](pb::Open* o) { o->set_run_ahead(3); }},
+      {"run_ahead is -1", [](pb::Open* o) { o->set_run_ahead(-1); }},
+      {"salt has 65 bytes: at most 64", [](pb::Open* o) { o->set_salt(std::string(65, 's')); }},
+      {"age is -1 s and 0 ns: it must be at least 0",
+       [](pb::Open* o) { o->mutable_age()->set_seconds(-1); }},
+      {"age is 0 s and -1 ns", [](pb::Open* o) { o->mutable_age()->set_nanos(-1); }},
+      {"age is 0 s and 1000000000 ns: nanos must be below a second",
+       [](pb::Open* o) { o->mutable_age()->set_nanos(1'000'000'000); }},
       {"draw is absent", [](pb::Open* o) { o->clear_draw(); }},
       {"bias_values", [](pb::Open* o) { o->mutable_draw()->add_bias_ids(1); }},
       {"time_left", [](pb::Open* o) { o->mutable_time_left()->set_nanos(1'000'000'000); }},
@@ -221,7 +271,7 @@ TEST_F(StreamSessionTest, WhatIsWrongWithAnOpenClosesItWithTheFieldAndTheLimit) 
   };
   for (const BadOpen& bad : cases) {
     SCOPED_TRACE(bad.part);
-    StreamSession fresh(kStream, {100, 4, 0}, mailbox_, outbox_, window_);
+    StreamSession fresh(kStream, kLimits, mailbox_, outbox_, window_);
     bad.apply(AddOpen(1));
     EXPECT_TRUE(fresh.Handle(std::exchange(frame_, {}), kNow).ok());
     EXPECT_THAT(TakeCommands(), IsEmpty());
@@ -230,7 +280,7 @@ TEST_F(StreamSessionTest, WhatIsWrongWithAnOpenClosesItWithTheFieldAndTheLimit) 
 }
 
 TEST_F(StreamSessionTest, EveryHandleOfARefusedOpenIsClosed) {
-  AddOpen(1, 3, 3)->set_run_ahead(1);
+  AddOpen(1, 3, 3)->set_run_ahead(3);
   ASSERT_TRUE(Send().ok());
   EXPECT_THAT(TakeClosed(),
               ElementsAre(HasSubstr("1 REFUSED"), HasSubstr("2 REFUSED"), HasSubstr("3 REFUSED")));
@@ -288,6 +338,20 @@ TEST_F(StreamSessionTest, ClosingAHandleBeforeItsTokensAreThereClosesThatOpen) {
   EXPECT_THAT(TakeClosed(), ElementsAre(HasSubstr("1 REFUSED"), HasSubstr("2 DONE")));
 }
 
+TEST_F(StreamSessionTest, ACloseThatRetainsForTooLongBeforeTheTokensAreThereIsRefused) {
+  for (const int32_t nanos : {5001, -1}) {
+    SCOPED_TRACE(nanos);
+    const uint64_t handle = nanos > 0 ? 1 : 2;
+    AddOpen(handle, 2)->set_total_tokens(3);
+    AddClose(handle);
+    frame_.mutable_commands()->rbegin()->mutable_close()->mutable_retain()->set_nanos(nanos);
+    ASSERT_TRUE(Send().ok());
+    EXPECT_THAT(TakeClosed(),
+                ElementsAre(HasSubstr(absl::StrCat(handle, " REFUSED retain is ", nanos,
+                                                   " ns: it must be 0 to 5000"))));
+  }
+}
+
 TEST_F(StreamSessionTest, OnlySoManyOpensMayWaitForTheirTokens) {
   for (int i = 1; i <= kMaxPartialOpens + 1; ++i) AddOpen(i, 2)->set_total_tokens(3);
   ASSERT_TRUE(Send().ok());
@@ -333,7 +397,7 @@ TEST_F(StreamSessionTest, APeerThatDoesNotReadItsRefusalsLosesTheStream) {
   absl::Status status;
   uint64_t handle = 0;
   for (int i = 0; i < 1000 && status.ok(); ++i) {
-    for (int j = 0; j < 100; ++j) AddOpen(++handle)->set_run_ahead(1);
+    for (int j = 0; j < 100; ++j) AddOpen(++handle)->set_run_ahead(3);
     status = Send();
   }
   EXPECT_TRUE(absl::IsResourceExhausted(status)) << status;

@@ -34,8 +34,8 @@ class LocalStream final {
       : stream_(stream), dispatcher_(dispatcher) {
     outbox_ = std::make_shared<StreamOutbox>(1 << 20, [this] { Wake(); });
     const auto window = std::make_shared<ReadWindow>(1 << 20, [] {});
-    session_ =
-        std::make_unique<StreamSession>(stream, StreamLimits{512, 4, 0}, mailbox, outbox_, window);
+    session_ = std::make_unique<StreamSession>(stream, StreamLimits{512, 4, 0, 0}, mailbox, outbox_,
+                                               window);
     dispatcher_.Add(stream_, outbox_);
   }
   ~LocalStream() {
@@ -121,7 +121,8 @@ class LocalStream final {
   std::unique_ptr<StreamSession> session_;
 };
 
-class ThreadsTest : public ::testing::Test {
+// With one step in flight, and with two.
+class ThreadsTest : public ::testing::TestWithParam<bool> {
  protected:
   ThreadsTest() {
     const test::TemporaryFolder folder;
@@ -135,9 +136,10 @@ class ThreadsTest : public ::testing::Test {
     ops_ = *MakeOps("cpu", 1);
     model_ = *Model::Load(**checkpoint, options.kv_format, {.max_rows = options.step_tokens}, *ops_,
                           nullptr);
+    options.drain_spread = 0;
     loop_ = std::make_unique<EngineLoop>(
-        *DecodeEngine::Make(options, {}, *model_, *ops_), mailbox_, dispatcher_,
-        [](const absl::Status& status) { ADD_FAILURE() << status; });
+        *DecodeEngine::Make(options, {}, *model_, *ops_), /*asynchronous=*/GetParam(), mailbox_,
+        dispatcher_, [](const absl::Status& status) { ADD_FAILURE() << status; });
   }
 
   std::unique_ptr<kernels::Ops> ops_;
@@ -147,7 +149,9 @@ class ThreadsTest : public ::testing::Test {
   std::unique_ptr<EngineLoop> loop_;
 };
 
-TEST_F(ThreadsTest, StreamsThatComeAndGoLeaveTheTokensOfTheOthersAlone) {
+INSTANTIATE_TEST_SUITE_P(StepsInFlight, ThreadsTest, ::testing::Bool());
+
+TEST_P(ThreadsTest, StreamsThatComeAndGoLeaveTheTokensOfTheOthersAlone) {
   const auto expected = LocalStream(100, mailbox_, dispatcher_).Generate();
   ASSERT_EQ(expected.size(), static_cast<size_t>(kSessions));
   ASSERT_EQ(expected.at(1).size(), static_cast<size_t>(kNewTokens));
@@ -176,7 +180,7 @@ TEST_F(ThreadsTest, StreamsThatComeAndGoLeaveTheTokensOfTheOthersAlone) {
   EXPECT_EQ(load.free_pages, load.total_pages);
 }
 
-TEST_F(ThreadsTest, ADrainClosesWhatRunsAndEndsEveryStream) {
+TEST_P(ThreadsTest, ADrainClosesWhatRunsAndEndsEveryStream) {
   std::vector<std::thread> threads;
   for (int i = 0; i < 3; ++i) {
     threads.emplace_back([&, i] {

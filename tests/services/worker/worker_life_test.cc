@@ -67,7 +67,7 @@ TEST(WorkerLife, B151_ADrainHandsSessionsBackThenEndsStreamsThenReturns) {
   client.Send();
   ASSERT_TRUE(client.ReadCandidates(2).has_value());
   worker.RequestDrain();
-  for (uint64_t handle : {1, 2}) {
+  for (uint64_t handle : {2, 1}) {  // the youngest first
     const auto closed = client.ReadClosed(handle);
     ASSERT_TRUE(closed.has_value());
     EXPECT_EQ(closed->reason(), pb::CLOSE_REASON_DRAINING);

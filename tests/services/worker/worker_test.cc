@@ -69,10 +69,12 @@ TEST_F(WorkerTest, HelloIsTheFirstEventAndNamesTheLimits) {
   EXPECT_EQ(hello.page_tokens(), 64);
   EXPECT_GT(hello.total_pages(), 0);
   EXPECT_EQ(hello.max_sessions(), 8);
-  EXPECT_EQ(hello.max_run_ahead(), 0);
+  EXPECT_EQ(hello.max_run_ahead(), 8);
   EXPECT_EQ(hello.max_top(), kernels::kMaxTop);
   EXPECT_EQ(hello.max_perturbed(), kernels::kMaxPerturbed);
   EXPECT_EQ(hello.max_choices(), 16);
+  EXPECT_EQ(hello.max_salt_bytes(), 64);
+  EXPECT_EQ(hello.max_retain().seconds(), 600);
   EXPECT_EQ(hello.weights_fingerprint().size(), 32u);
   EXPECT_EQ(hello.tokenizer_fingerprint(), TokenizerFingerprint(worker_->tokenizer()));
   EXPECT_EQ(hello.numerics_fingerprint().size(), 32u);
@@ -159,7 +161,7 @@ TEST_F(WorkerTest, ABadCommandClosesItsSessionAndTheStreamGoesOn) {
   client.AddOpen(1, {5, test::TinyVocabSize()});
   client.AddOpen(2, kPrompt)->mutable_draw()->set_top_p(1.5f);
   client.AddOpen(3, kPrompt)->mutable_draw()->set_num_top(kernels::kMaxTop + 1);
-  client.AddOpen(4, kPrompt)->set_run_ahead(1);
+  client.AddOpen(4, kPrompt)->set_run_ahead(9);
   client.Send();
   read_closed(4);
   EXPECT_THAT(details[1], HasSubstr("tokens[1]"));
@@ -345,7 +347,7 @@ TEST_F(WorkerTest, APeerThatDoesNotReadHoldsUpNobodyAndIsEnded) {
   uint64_t handle = 1;
   bool open = true;
   for (int i = 0; i < 200 && open; ++i) {
-    for (int j = 0; j < 1000; ++j) silent.AddOpen(++handle, {1})->set_run_ahead(1);
+    for (int j = 0; j < 1000; ++j) silent.AddOpen(++handle, {1})->set_run_ahead(9);
     open = silent.Send();
   }
   EXPECT_TRUE(observer.WaitForLoad(IsIdle))
