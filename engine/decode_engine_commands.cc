@@ -113,7 +113,10 @@ void EngineState::Open(OpenCommand command, Nanos now) {
 
 void EngineState::Enqueue(OpenCommand command, Nanos now) {
   // Only what has to wait takes a place in the queue.
-  if (queue.size() >= options.max_queued) AdmitQueued();
+  if (queue.size() >= options.max_queued) {
+    Expire(now);
+    AdmitQueued();
+  }
   const int64_t id = next_group++;
   const int64_t cost = int64_t{command.choices} * RequestOf(command, 1).length;
   Group& group = groups[id];
