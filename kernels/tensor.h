@@ -60,12 +60,15 @@ constexpr bool HasScales(KvFormat format) {
   return format == KvFormat::kFp8E4M3 || format == KvFormat::kInt8;
 }
 
-// A matrix in host memory as a checkpoint stores it: row-major, rows of blocks. cols % block_elements == 0.
+// A matrix in host memory as a checkpoint stores it: row-major, rows of blocks. cols % block_elements == 0. Without data it
+// is drawn (random_weight.h): then dtype is kBF16.
 struct HostMatrix {
   const void* data = nullptr;
   DType dtype = DType::kF32;
   int32_t rows = 0;  // output features
   int32_t cols = 0;  // input features
+  uint64_t seed = 0;
+  float deviation = 0.0f;
 };
 
 // One layer group's cache, seen by the operations of one step. Device memory.

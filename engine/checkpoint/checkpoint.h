@@ -58,7 +58,7 @@ class Checkpoint {
   virtual std::string WeightsFingerprint() const = 0;
 };
 
-// A .gguf file. NOT_FOUND: no such file; INVALID_ARGUMENT: it is broken (what, where, the limit);
+// A .gguf file, or "random:NAME" (random_checkpoint.h). NOT_FOUND: no such file or name; INVALID_ARGUMENT: it is broken (what, where, the limit);
 // UNIMPLEMENTED: an architecture, tensor type or option that is not supported, by name. Allocates
 // no more than a small multiple of the file.
 absl::StatusOr<std::unique_ptr<Checkpoint>> OpenCheckpoint(const std::string& path);

@@ -12,6 +12,7 @@
 #include "engine/base/status.h"
 #include "engine/checkpoint/architecture.h"
 #include "engine/checkpoint/gguf_tokenizer.h"
+#include "engine/checkpoint/random_checkpoint.h"
 
 namespace tandem {
 namespace {
@@ -191,6 +192,9 @@ absl::StatusOr<std::unique_ptr<Checkpoint>> MakeGgufCheckpoint(std::unique_ptr<G
 }
 
 absl::StatusOr<std::unique_ptr<Checkpoint>> OpenCheckpoint(const std::string& path) {
+  if (path.starts_with(kRandomPrefix)) {
+    return RandomCheckpoint(path.substr(kRandomPrefix.size()));
+  }
   ASSIGN_OR_RETURN(std::unique_ptr<GgufFile> file, GgufFile::Open(path));
   auto checkpoint = MakeGgufCheckpoint(std::move(file));
   if (!checkpoint.ok()) {

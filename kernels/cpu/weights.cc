@@ -8,6 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "kernels/check.h"
 #include "kernels/cpu/packed.h"
+#include "kernels/random_weight.h"
 
 namespace tandem::kernels::cpu {
 namespace {
@@ -45,9 +46,14 @@ absl::StatusOr<Weight> PackWeight(std::span<const HostMatrix> parts, std::string
   weight.storage = *std::move(storage);
   for (size_t i = 0; i < parts.size(); ++i) {
     uint8_t* packed = weight.storage.as<uint8_t>() + weight.parts[i].offset;
+    HostMatrix part = parts[i];
+    std::vector<uint16_t> drawn;
+    if (part.data == nullptr) {
+      drawn = DrawMatrix(part);
+      part.data = drawn.data();
+    }
     pool->ForPieces(layouts[i].num_tiles, 32, [&](int64_t begin, int64_t end) {
-      PackTiles(parts[i], layouts[i], static_cast<int32_t>(begin), static_cast<int32_t>(end),
-                packed);
+      PackTiles(part, layouts[i], static_cast<int32_t>(begin), static_cast<int32_t>(end), packed);
     });
   }
   return weight;

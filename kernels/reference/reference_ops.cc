@@ -10,6 +10,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "kernels/check.h"
+#include "kernels/random_weight.h"
 #include "kernels/reference/candidates.h"
 #include "kernels/reference/dequantize.h"
 #include "kernels/reference/layer_math.h"
@@ -116,7 +117,10 @@ class ReferenceOps final : public Ops {
     weight.storage = *std::move(storage);
     float* out = weight.storage.as<float>();
     for (const HostMatrix& part : parts) {
-      const uint8_t* row = static_cast<const uint8_t*>(part.data);
+      const std::vector<uint16_t> drawn =
+          part.data == nullptr ? DrawMatrix(part) : std::vector<uint16_t>();
+      const uint8_t* row =
+          static_cast<const uint8_t*>(part.data == nullptr ? drawn.data() : part.data);
       for (int32_t i = 0; i < part.rows; ++i, row += RowBytes(part.dtype, part.cols)) {
         DequantizeRow(part.dtype, row, part.cols, out);
         for (int32_t j = 0; j < part.cols; ++j) out[j] = RoundToAct(act_, out[j]);

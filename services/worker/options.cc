@@ -29,7 +29,7 @@ std::optional<int> ParseOptions(int argc, const char* const* argv, WorkerOptions
   EngineOptions& engine = options->engine;
   options->server.listen = "127.0.0.1:7701";
   CLI::App app("Serves one model's layers and KV caches to text tiers.", "tandem-worker");
-  app.add_option("--model", options->model, "The model, a .gguf file")->required();
+  app.add_option("--model", options->model, "The model: a .gguf file, or random:NAME for drawn weights")->required();
   app.add_option("--name", options->name,
                  "Name it is served under; default: the file's without its ending");
   app.add_option("--listen", options->server.listen, "host:port; port 0 takes any free one")

@@ -151,20 +151,23 @@ std::vector<EngineEvent> Turn(DecodeEngine* engine) {
   return engine->TakeEvents();
 }
 
-void Interference(CpuModel* cpu, const char* name, bool with_prompt, int32_t step_tokens,
-                  double slowdown) {
-  constexpr int kSessions = 8, kWarm = 40, kTokens = 200;
+// num_steps: how long the sessions decode alone; 0: beside the prompt, until its first token.
+// Returns how many steps were measured, so that the same contexts can be measured alone.
+int Interference(CpuModel* cpu, const char* name, int num_steps, int32_t step_tokens,
+                 double slowdown) {
+  constexpr int kSessions = 8, kWarm = 40;
+  const bool with_prompt = num_steps == 0;
   EngineOptions options;
   options.max_sessions = kSessions + 1;
   options.step_tokens = step_tokens;
   options.decode_slowdown = slowdown;
   options.context_length = 4096;
-  options.kv_tokens = 16 * 1024;
+  options.kv_tokens = 24 * 1024;
   const int32_t vocab_size = cpu->model->config().vocab_size;
   const std::unique_ptr<DecodeEngine> engine =
       Must(DecodeEngine::Make(options, {}, *cpu->model, *cpu->ops));
   for (int i = 0; i < kSessions; ++i) {
-    engine->Open(OpenOf(1 + uint64_t(i), Tokens(1 + uint64_t(i), 50, vocab_size), 1000),
+    engine->Open(OpenOf(1 + uint64_t(i), Tokens(1 + uint64_t(i), 50, vocab_size), 2000),
                  SteadyNow());
   }
   constexpr uint64_t kPrompt = 100;
@@ -174,8 +177,7 @@ void Interference(CpuModel* cpu, const char* name, bool with_prompt, int32_t ste
   double first_token_s = 0.0;
   int turns = 0;
   bool prefilling = false;
-  // With the prompt, what counts is the time until its first token.
-  while (with_prompt ? first_token_s == 0.0 : per_token_ms.size() < kSessions * kTokens) {
+  while (with_prompt ? first_token_s == 0.0 : turns < kWarm + num_steps) {
     if (++turns == kWarm && with_prompt) {
       opened = SteadyNow();
       prefilling = true;
@@ -208,6 +210,7 @@ void Interference(CpuModel* cpu, const char* name, bool with_prompt, int32_t ste
   if (with_prompt) out["first_token_of_prompt_s"] = first_token_s;
   std::puts(out.dump().c_str());
   std::fflush(stdout);
+  return turns - kWarm;
 }
 
 void Prefix(CpuModel* cpu, int32_t num_requests) {
@@ -266,11 +269,11 @@ int Main(int argc, char** argv) {
   }
   if (what == "interference" && argc == 3) {
     CpuModel cpu(argv[2], 4096);
-    Interference(&cpu, "alone", false, 256, 1.75);
-    Interference(&cpu, "chunks", true, 256, 1.75);
-    Interference(&cpu, "chunks of the whole step", true, 256, 0);
-    Interference(&cpu, "all at once", true, 4096, 0);
-    Interference(&cpu, "alone", false, 256, 1.75);
+    const int num_steps = Interference(&cpu, "chunks", 0, 256, 1.75);
+    Interference(&cpu, "alone", num_steps, 256, 1.75);
+    Interference(&cpu, "chunks", 0, 256, 1.75);
+    Interference(&cpu, "chunks of the whole step", 0, 256, 0);
+    Interference(&cpu, "all at once", 0, 4096, 0);
     return 0;
   }
   if (what == "prefix" && (argc == 3 || argc == 4)) {

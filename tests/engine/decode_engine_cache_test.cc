@@ -166,6 +166,23 @@ TEST_P(DecodeEngineCache, OutputOfOneTurnIsFoundByTheNext) {
   ExpectSameBits(Row(*engine, 2, 140), Fresh(tokens));
 }
 
+// What is computed for a turn that goes away counts only as far as it was confirmed.
+TEST_P(DecodeEngineCache, B119_ATurnAfterOneThatWasCancelledInAStepHasAllItsContext) {
+  std::vector<int32_t> tokens = Tokens(120);
+  OpenCommand open = OpenOf(1, tokens);
+  open.run_ahead = 8;
+  Open(std::move(open));
+  Peer peer(*engine);
+  peer.Extend(1, 120, 1, {5});
+  ASSERT_TRUE(engine->Launch(1));
+  Close(1);
+  ASSERT_TRUE(engine->Collect(1).ok());
+  tokens.push_back(5);
+  for (const int32_t token : Tokens(30, 6)) tokens.push_back(token);
+  EXPECT_EQ(Open(2, tokens), 64);
+  ExpectSameBits(Row(*engine, 2, 151), Fresh(tokens));
+}
+
 TEST_P(DecodeEngineCache, B091_PagesAreSharedOnlyAmongEqualSalts) {
   const std::vector<int32_t> tokens = Tokens(200);
   OpenCommand open = OpenOf(1, tokens);
