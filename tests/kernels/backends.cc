@@ -6,6 +6,7 @@
 
 #include "kernels/check.h"
 #include "kernels/cpu/cpu_ops.h"
+#include "kernels/cuda/cuda_ops.h"
 
 namespace tandem::kernels {
 namespace {
@@ -35,6 +36,13 @@ std::vector<Backend> Backends() {
     if (simd > DetectSimdLevel()) continue;
     backends.push_back({"cpu_" + Identifier(std::string(Name(simd))), ActDType::kF32, kF32Tolerance,
                         [simd] { return MakeCpu(simd, 2); }});
+  }
+  if (MakeCudaOps({}).ok()) {
+    backends.push_back({"cuda", ActDType::kBF16, kBf16Tolerance, [] {
+                          absl::StatusOr<std::unique_ptr<Ops>> ops = MakeCudaOps({});
+                          KERNELS_REQUIRE(ops.ok(), "%s", ops.status().ToString().c_str());
+                          return *std::move(ops);
+                        }});
   }
   return backends;
 }

@@ -14,6 +14,7 @@
 #include "engine/checkpoint/gguf_checkpoint.h"
 #include "engine/model/model.h"
 #include "kernels/cpu/cpu_ops.h"
+#include "kernels/cuda/cuda_ops.h"
 #include "kernels/reference/reference_ops.h"
 #include "tests/support/model_runner.h"
 #include "tests/support/tiny_model.h"
@@ -60,7 +61,7 @@ class BitsTest : public testing::TestWithParam<BitsCase> {
       checkpoint = MakeGgufCheckpoint(*std::move(file));
     }
     ASSERT_TRUE(checkpoint.ok()) << checkpoint.status();
-    auto model = Model::Load(**checkpoint, kernels::KvFormat::kF32,
+    auto model = Model::Load(**checkpoint, ops_->info().default_kv,
                              {.max_rows = kMaxRows, .context_length = 512}, *ops_, nullptr);
     ASSERT_TRUE(model.ok()) << model.status();
     model_ = *std::move(model);
@@ -69,7 +70,10 @@ class BitsTest : public testing::TestWithParam<BitsCase> {
   std::unique_ptr<ModelRunner> Runner(int32_t num_slots, int32_t tokens_per_slot,
                                       uint64_t page_seed) {
     auto runner = ModelRunner::Make(
-        {.num_slots = num_slots, .tokens_per_slot = tokens_per_slot, .page_seed = page_seed},
+        {.num_slots = num_slots,
+         .tokens_per_slot = tokens_per_slot,
+         .kv_format = ops_->info().default_kv,
+         .page_seed = page_seed},
         *model_, *ops_);
     EXPECT_TRUE(runner.ok()) << runner.status();
     return *std::move(runner);
@@ -163,6 +167,8 @@ absl::StatusOr<std::unique_ptr<kernels::Ops>> Reference() {
   return kernels::MakeReferenceOps(kernels::ActDType::kF32);
 }
 
+absl::StatusOr<std::unique_ptr<kernels::Ops>> Cuda() { return kernels::MakeCudaOps({}); }
+
 INSTANTIATE_TEST_SUITE_P(
     TinyModels, BitsTest,
     testing::Values(
@@ -174,12 +180,15 @@ INSTANTIATE_TEST_SUITE_P(
         BitsCase{"CpuQ4_0", Cpu(2, kernels::DetectSimdLevel()), DType::kQ4_0, false, 300},
         BitsCase{"CpuQ4_1", Cpu(3, kernels::DetectSimdLevel()), DType::kQ4_1, false, 300},
         BitsCase{"CpuPortableQ4_1", Cpu(2, SimdLevel::kPortable), DType::kQ4_1, false, 300},
-        BitsCase{"CpuAvx2Q4_1", Cpu(2, SimdLevel::kAvx2), DType::kQ4_1, false, 300}),
+        BitsCase{"CpuAvx2Q4_1", Cpu(2, SimdLevel::kAvx2), DType::kQ4_1, false, 300},
+        BitsCase{"CudaF32", Cuda, DType::kF32, false, 300},
+        BitsCase{"CudaQ4_1", Cuda, DType::kQ4_1, false, 300}),
     [](const testing::TestParamInfo<BitsCase>& info) { return info.param.name; });
 
 INSTANTIATE_TEST_SUITE_P(
     DefaultModel, BitsTest,
-    testing::Values(BitsCase{"Cpu", Cpu(0, kernels::DetectSimdLevel()), DType::kF32, true, 300}),
+    testing::Values(BitsCase{"Cpu", Cpu(0, kernels::DetectSimdLevel()), DType::kF32, true, 300},
+                    BitsCase{"Cuda", Cuda, DType::kF32, true, 300}),
     [](const testing::TestParamInfo<BitsCase>& info) { return info.param.name; });
 
 TEST(BitsAcrossThreads, OneThreadAndFourGiveTheSameLogits) {

@@ -1,0 +1,31 @@
+// What happens to the sum of a chain, the same wherever it is written.
+#pragma once
+
+#include <cuda_bf16.h>
+
+#include <cstdint>
+
+#include "kernels/cuda/products.h"
+
+namespace tandem::kernels::cuda {
+
+// y[index] from the sum. bias: null, or at this output's value.
+__device__ __forceinline__ void StoreOutput(float sum, const float* bias, ProductOutput output,
+                                            void* y, int64_t index) {
+  const float value = bias != nullptr ? __fadd_rn(sum, *bias) : sum;
+  switch (output) {
+    case ProductOutput::kBf16:
+      static_cast<__nv_bfloat16*>(y)[index] = __float2bfloat16_rn(value);
+      break;
+    case ProductOutput::kF32:
+      static_cast<float*>(y)[index] = value;
+      break;
+    case ProductOutput::kAdd: {
+      float* out = static_cast<float*>(y) + index;
+      *out = __fadd_rn(*out, value);
+      break;
+    }
+  }
+}
+
+}  // namespace tandem::kernels::cuda
