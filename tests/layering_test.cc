@@ -28,7 +28,7 @@ const std::map<std::string, std::vector<std::string>>& Rules() {
       {"engine/base", {}},
       {"engine/text", {"engine/base"}},
       {"engine/sampling", {"engine/base", "kernels/draw"}},
-      {"engine/checkpoint", {"engine/base", "engine/text/tokenizer_data.h", "kernels"}},
+      {"engine/checkpoint", {"engine/base", "engine/text/byte_alphabet.h", "engine/text/tokenizer_data.h", "kernels"}},
       {"engine/model", {"engine/base", "engine/checkpoint", "kernels"}},
       {"engine/cache", {"engine/base", "kernels/tensor.h"}},
       {"engine/scheduler", {"engine/base", "engine/cache"}},

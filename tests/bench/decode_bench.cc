@@ -148,6 +148,7 @@ class Bench final {
     options.kv_tokens = int64_t{batch} * (options.context_length + 64);
     options.kv_format = ops_->info().default_kv;
     options.prefix_cache = false;
+    options.decode_slowdown = 0;  // all prompts first, then decode alone
     return Must(DecodeEngine::Make(options, {}, *model_, *ops_));
   }
 
