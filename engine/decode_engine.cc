@@ -86,7 +86,10 @@ EngineState::EngineState(const EngineOptions& engine_options, Model& engine_mode
 }
 
 // What is enqueued reads and writes memory of the state: it has to end first.
-EngineState::~EngineState() { ops.Finish(ops.Mark()).IgnoreError(); }
+EngineState::~EngineState() {
+  ops.Finish(ops.Mark()).IgnoreError();
+  ops.DropGraphs();
+}
 
 absl::StatusOr<std::unique_ptr<DecodeEngine>> DecodeEngine::Make(const EngineOptions& options,
                                                                  std::vector<uint32_t> defined_bits,

@@ -155,29 +155,32 @@ absl::StatusOr<std::unique_ptr<DeviceLists>> DeviceLists::Make(int32_t max_rows,
   return out;
 }
 
-void DeviceLists::Compute(kernels::CandidatesArgs args, HostLists* host) {
-  const int64_t num_rows = args.num_logits_rows;
-  TANDEM_CHECK(num_rows <= max_rows_) << num_rows << " logits rows of " << max_rows_;
+void DeviceLists::Compute(kernels::CandidatesArgs args, const HostLists& host) {
+  TANDEM_CHECK(args.num_logits_rows <= max_rows_)
+      << args.num_logits_rows << " logits rows of " << max_rows_;
   args.summary = summary_.as<kernels::RowSummary>();
   args.top = top_.as<kernels::TopEntry>();
   args.perturbed = perturbed_.as<kernels::PerturbedEntry>();
-  args.raw_top = host->has_raw ? raw_top_.as<kernels::RawEntry>() : nullptr;
-  args.reported = host->has_raw ? reported_.as<kernels::RawEntry>() : nullptr;
-  args.max_top = host->max_top;
-  args.max_perturbed = host->max_perturbed;
+  args.raw_top = host.has_raw ? raw_top_.as<kernels::RawEntry>() : nullptr;
+  args.reported = host.has_raw ? reported_.as<kernels::RawEntry>() : nullptr;
+  args.max_top = host.max_top;
+  args.max_perturbed = host.max_perturbed;
   ops_.Candidates(args);
+}
 
-  const auto fetch = [&](const auto* device, int64_t line, auto* array) {
+void DeviceLists::Download(int32_t num_rows, HostLists* host) {
+  const auto fetch = [&](const Buffer& device, int64_t line, auto* array) {
     const size_t count = static_cast<size_t>(num_rows * line);
     if (array->size() < count) array->resize(count);
-    ops_.CopyToHost(array->data(), device, static_cast<int64_t>(count * sizeof((*array)[0])));
+    ops_.CopyToHost(array->data(), device.data(),
+                    static_cast<int64_t>(count * sizeof((*array)[0])));
   };
-  fetch(args.summary, 1, &host->summary);
-  fetch(args.top, args.max_top, &host->top);
-  fetch(args.perturbed, args.max_perturbed, &host->perturbed);
+  fetch(summary_, 1, &host->summary);
+  fetch(top_, host->max_top, &host->top);
+  fetch(perturbed_, host->max_perturbed, &host->perturbed);
   if (host->has_raw) {
-    fetch(args.raw_top, kernels::kMaxRawTop, &host->raw_top);
-    fetch(args.reported, kernels::kMaxReported, &host->reported);
+    fetch(raw_top_, kernels::kMaxRawTop, &host->raw_top);
+    fetch(reported_, kernels::kMaxReported, &host->reported);
   }
 }
 

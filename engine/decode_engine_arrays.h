@@ -68,9 +68,11 @@ class DeviceLists final {
  public:
   static absl::StatusOr<std::unique_ptr<DeviceLists>> Make(int32_t max_rows, kernels::Ops& ops);
 
-  // Enqueues the candidate operation and the copies to host, whose max_top, max_perturbed and
-  // has_raw say the sizes. REQUIRES args with rows, logits, slots and advance set.
-  void Compute(kernels::CandidatesArgs args, HostLists* host);
+  // Enqueues the candidate operation; max_top, max_perturbed and has_raw of `host` say the sizes.
+  // REQUIRES args with rows, logits, slots and advance set.
+  void Compute(kernels::CandidatesArgs args, const HostLists& host);
+  // Enqueues the copies of the first num_rows rows to host.
+  void Download(int32_t num_rows, HostLists* host);
 
  private:
   DeviceLists(int32_t max_rows, kernels::Ops& ops) : max_rows_(max_rows), ops_(ops) {}

@@ -186,6 +186,8 @@ struct EngineState {
   void UploadTokens(Session* session);
   void FlushCopies();
   void EnqueueStep(Step* step);
+  void PadDecodeRows();
+  uint64_t GraphKey(int32_t num_rows, const HostLists& host) const;
 
   // decode_engine_collect.cc
   void Wait();

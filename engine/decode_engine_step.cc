@@ -1,9 +1,11 @@
 // One step of a DecodeEngine: which rows, their pages, uploads, launch.
 #include <algorithm>
+#include <array>
 #include <span>
 #include <utility>
 
 #include "engine/base/check.h"
+#include "engine/base/hash.h"
 #include "engine/base/planted_bugs.h"
 #include "engine/base/status.h"
 #include "engine/decode_engine_state.h"
@@ -255,6 +257,9 @@ void EngineState::EnqueueStep(Step* step) {
   }
   const int32_t num_sessions = static_cast<int32_t>(staging.logits_rows.size());
   const int32_t num_lists = static_cast<int32_t>(staging.list_fetch_rows.size());
+  const bool is_decode = num_sessions == static_cast<int32_t>(staging.slot.size());
+  if (is_decode && ops.info().records) PadDecodeRows();
+  const int32_t num_draws = static_cast<int32_t>(staging.logits_rows.size());
   std::vector<int32_t>& all = staging.logits_rows;
   all.insert(all.end(), staging.list_fetch_rows.begin(), staging.list_fetch_rows.end());
   all.insert(all.end(), staging.raw_fetch_rows.begin(), staging.raw_fetch_rows.end());
@@ -277,24 +282,31 @@ void EngineState::EnqueueStep(Step* step) {
   forward.num_logits_rows = static_cast<int32_t>(all.size());
   forward.logits_rows = logits_rows.as<int32_t>();
   forward.logits = logits.as<float>();
-  model.Forward(forward);
-
   kernels::CandidatesArgs args;
   args.rows = forward.rows;
   args.slots = forward.slots;
-  if (num_sessions > 0) {
-    args.num_logits_rows = num_sessions;
-    args.logits_rows = forward.logits_rows;
-    args.logits = forward.logits;
-    args.advance = true;
-    lists->Compute(args, &step->lists);
+  args.num_logits_rows = num_draws;
+  args.logits_rows = forward.logits_rows;
+  args.logits = forward.logits;
+  args.advance = true;
+  const auto enqueue = [&] {
+    model.Forward(forward);
+    if (num_draws > 0) lists->Compute(args, step->lists);
+  };
+  if (!is_decode) {
+    enqueue();
+  } else if (ops.BeginGraph(GraphKey(num_draws, step->lists))) {
+    enqueue();
+    ops.EndGraph();
   }
+  if (num_sessions > 0) lists->Download(num_sessions, &step->lists);
   if (num_lists > 0) {
     args.num_logits_rows = num_lists;
     args.logits_rows = forward.logits_rows + num_sessions;
     args.logits = forward.logits + int64_t{num_sessions} * vocab_size;
     args.advance = false;
-    fetch_lists->Compute(args, &step->fetch_lists);
+    fetch_lists->Compute(args, step->fetch_lists);
+    fetch_lists->Download(num_lists, &step->fetch_lists);
     for (const Session* session : staging.list_fetch_sessions) {
       slots->SetParams(session->slot, session->params);
     }
@@ -306,6 +318,29 @@ void EngineState::EnqueueStep(Step* step) {
                    int64_t{vocab_size} * static_cast<int64_t>(sizeof(float)));
   }
   step->mark = ops.Mark();
+}
+
+// Idle rows up to a round number, each with a logits row of its own, so that few shapes are
+// recorded.
+void EngineState::PadDecodeRows() {
+  const int32_t num_rows = static_cast<int32_t>(staging.slot.size());
+  int32_t rounded = 1;
+  while (rounded < num_rows) rounded += rounded < 16 ? rounded : rounded < 64 ? 16 : 64;
+  rounded = std::min({rounded, max_logits_rows, options.step_tokens});
+  for (int32_t row = num_rows; row < rounded; ++row) {
+    staging.slot.push_back(-1);
+    staging.position.push_back(-1);
+    staging.logits_rows.push_back(row);
+  }
+}
+
+// What a decode step's calls depend on beside this engine's buffers.
+uint64_t EngineState::GraphKey(int32_t num_rows, const HostLists& host) const {
+  const std::array<uint64_t, 4> parts = {
+      reinterpret_cast<uintptr_t>(rows_slot.data()), static_cast<uint64_t>(num_rows),
+      static_cast<uint64_t>(host.max_top) << 32 | static_cast<uint64_t>(host.max_perturbed),
+      static_cast<uint64_t>(host.has_raw)};
+  return KeyedHash(0, parts.data(), sizeof(parts));
 }
 
 }  // namespace tandem

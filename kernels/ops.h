@@ -204,6 +204,7 @@ struct BackendInfo {
   int32_t act_bytes = 4;  // bytes of one activation element
   KvFormat default_kv = KvFormat::kF32;
   bool asynchronous = false;  // launch-side calls return before the work is done; two steps in flight then pay
+  bool records = false;       // BeginGraph records: steps of equal shape are cheaper
 };
 
 class Ops {
@@ -240,6 +241,14 @@ class Ops {
   virtual void Candidates(const CandidatesArgs& args) = 0;
   // Copies tokens [0, num_tokens) of a page, every layer, K and V and scales, for forks and rewinds. 0 < num_tokens <= 64.
   virtual void CopyPage(const KvPool& kv, int32_t from_page, int32_t to_page, int32_t num_tokens) = 0;
+
+  // Work that is the same each time for a key: same calls, same pointers and sizes; what differs stands in device memory.
+  // True: the caller enqueues it, then calls EndGraph. False: what was recorded for the key was enqueued, and the caller
+  // enqueues nothing. Between the two no copy, mark or allocation. Backends that record say so in info().records.
+  virtual bool BeginGraph(uint64_t /*key*/) { return true; }
+  virtual void EndGraph() {}
+  // Forgets all that was recorded: memory that it names goes.
+  virtual void DropGraphs() {}
 
   // Null takes it off. Backends that fuse call it with the results that exist.
   virtual void SetTap(Tap* tap) = 0;

@@ -92,7 +92,7 @@ fetch_model() {
 # The CUDA backend is built where nvcc is; what this build has is said once.
 say_cuda() {
   if command -v nvcc >/dev/null || [ -x /usr/local/cuda/bin/nvcc ]; then
-    say "nvcc is installed, but this version has no CUDA backend yet: building the CPU part"
+    say "nvcc is installed: the CUDA backend is built too"
   else
     say "no nvcc: building the CPU part"
   fi

@@ -15,6 +15,7 @@ namespace {
 
 constexpr int64_t kStagingBytes = int64_t{16} << 20;
 constexpr int kMinCompute = 80;
+constexpr size_t kMaxGraphs = 64;  // more shapes than that are not recorded
 
 const char* KernelVersion() { return "cuda-1"; }
 
@@ -75,12 +76,14 @@ absl::StatusOr<std::unique_ptr<CudaBackend>> CudaBackend::Make(const CudaOptions
   backend->info_.act_bytes = 2;
   backend->info_.default_kv = KvFormat::kBF16;
   backend->info_.asynchronous = true;
+  backend->info_.records = true;
   return backend;
 }
 
 CudaBackend::~CudaBackend() {
   if (stream_ == nullptr) return;
   cudaStreamSynchronize(stream_);
+  DropGraphs();
   staging_.reset();
   products_.reset();
   for (Buffer& buffer : scratch_) buffer = Buffer();
@@ -166,8 +169,11 @@ absl::Status CudaBackend::Finish(int64_t mark) { return staging_->Finish(mark); 
 void* CudaBackend::Take(Scratch which, int64_t bytes) {
   Buffer& buffer = scratch_[which];
   if (buffer.bytes() < bytes) {
-    // What is enqueued may still read the old one.
+    KERNELS_REQUIRE(captured_ == nullptr, "scratch %d grows to %lld bytes in a recorded step", which,
+                    static_cast<long long>(bytes));
+    // What is enqueued, and what was recorded, may still read the old one.
     cudaStreamSynchronize(stream_);
+    DropGraphs();
     buffer = Buffer();
     absl::StatusOr<Buffer> larger = Allocate(bytes, "scratch of a step");
     KERNELS_REQUIRE(larger.ok(), "%s", larger.status().ToString().c_str());
@@ -176,8 +182,7 @@ void* CudaBackend::Take(Scratch which, int64_t bytes) {
   return buffer.data();
 }
 
-// ---- the seams
-// -----------------------------------------------------------------------------------
+// ---- the seams -----------------------------------------------------------------------------
 
 void CudaBackend::PrepareRows(const StepRows& rows, const SlotState& slots) {
   KERNELS_REQUIRE(rows.num_rows >= 1 && rows.num_rows <= max_rows_, "%d rows of at most %d",
@@ -281,8 +286,45 @@ void CudaBackend::CopyPage(const KvPool& kv, int32_t from_page, int32_t to_page,
   LaunchCopyPage(kv, from_page, to_page, num_tokens, stream_);
 }
 
-// ---- the tap
-// -------------------------------------------------------------------------------------
+// ---- graphs --------------------------------------------------------------------------------
+
+bool CudaBackend::BeginGraph(uint64_t key) {
+  if (tap_ != nullptr) return true;
+  if (graphs_.size() >= kMaxGraphs && !graphs_.contains(key)) return true;
+  Graph& graph = graphs_[key];
+  if (graph.exec != nullptr) {
+    staging_->Check(cudaGraphLaunch(graph.exec, stream_), "cudaGraphLaunch");
+    return false;
+  }
+  if (std::exchange(graph.was_seen, true)) {
+    staging_->Check(cudaStreamBeginCapture(stream_, cudaStreamCaptureModeThreadLocal),
+                    "cudaStreamBeginCapture");
+    captured_ = &graph;
+  }
+  return true;
+}
+
+void CudaBackend::EndGraph() {
+  Graph* const graph = std::exchange(captured_, nullptr);
+  if (graph == nullptr) return;
+  cudaGraph_t recorded = nullptr;
+  staging_->Check(cudaStreamEndCapture(stream_, &recorded), "cudaStreamEndCapture");
+  if (recorded == nullptr) return;
+  staging_->Check(cudaGraphInstantiate(&graph->exec, recorded, 0), "cudaGraphInstantiate");
+  cudaGraphDestroy(recorded);
+  if (graph->exec != nullptr) {
+    staging_->Check(cudaGraphLaunch(graph->exec, stream_), "cudaGraphLaunch");
+  }
+}
+
+void CudaBackend::DropGraphs() {
+  for (auto& [key, graph] : graphs_) {
+    if (graph.exec != nullptr) cudaGraphExecDestroy(graph.exec);
+  }
+  graphs_.clear();
+}
+
+// ---- the tap -------------------------------------------------------------------------------
 
 void CudaBackend::Show(std::string_view name, int32_t rows, int32_t cols, const float* values) {
   if (tap_ == nullptr) return;

@@ -2,6 +2,9 @@
 //
 // Scratch grows to the largest step that was seen and stays; a worker's self-test runs its largest
 // step before it serves, so that no later step allocates.
+//
+// Graphs: the first time that a key comes its work is enqueued as it is, which loads kernels and
+// grows scratch; the second time it is captured, instantiated and launched; from then on launched.
 #pragma once
 
 #include <cuda_bf16.h>
@@ -10,6 +13,7 @@
 #include <cstdint>
 #include <memory>
 #include <string_view>
+#include <unordered_map>
 
 #include "kernels/cuda/cuda_ops.h"
 #include "kernels/cuda/products.h"
@@ -43,6 +47,9 @@ class CudaBackend final : public Ops {
   void Head(const HeadArgs& args) override;
   void Candidates(const CandidatesArgs& args) override;
   void CopyPage(const KvPool& kv, int32_t from_page, int32_t to_page, int32_t num_tokens) override;
+  bool BeginGraph(uint64_t key) override;
+  void EndGraph() override;
+  void DropGraphs() override;
   void SetTap(Tap* tap) override { tap_ = tap; }
 
  private:
@@ -65,6 +72,13 @@ class CudaBackend final : public Ops {
   Buffer scratch_[kNumScratch];
   int32_t context_length_ = 0;  // of the slots of the latest PrepareRows
   Tap* tap_ = nullptr;
+
+  struct Graph {
+    bool was_seen = false;
+    cudaGraphExec_t exec = nullptr;
+  };
+  std::unordered_map<uint64_t, Graph> graphs_;
+  Graph* captured_ = nullptr;  // between BeginGraph and EndGraph, where it captures
 };
 
 }  // namespace tandem::kernels::cuda

@@ -33,7 +33,7 @@ Staging::~Staging() {
   cudaFreeHost(ring_);
 }
 
-void Staging::Fail(cudaError_t error, const char* what) {
+void Staging::Check(cudaError_t error, const char* what) {
   if (error == cudaSuccess || !status_.ok()) return;
   status_ = absl::InternalError(
       absl::StrCat("the device is lost: ", what, ": ", cudaGetErrorString(error)));
@@ -64,9 +64,9 @@ void Staging::Upload(void* device, const void* host, int64_t bytes) {
   while (bytes > 0) {
     const Piece piece = Take(bytes);
     std::memcpy(piece.data, from, static_cast<size_t>(piece.bytes));
-    Fail(cudaMemcpyAsync(to, piece.data, static_cast<size_t>(piece.bytes), cudaMemcpyHostToDevice,
-                         stream_),
-         "upload");
+    Check(cudaMemcpyAsync(to, piece.data, static_cast<size_t>(piece.bytes), cudaMemcpyHostToDevice,
+                          stream_),
+          "upload");
     from += piece.bytes;
     to += piece.bytes;
     bytes -= piece.bytes;
@@ -78,9 +78,9 @@ void Staging::Download(void* host, const void* device, int64_t bytes) {
   const char* from = static_cast<const char*>(device);
   while (bytes > 0) {
     const Piece piece = Take(bytes);
-    Fail(cudaMemcpyAsync(piece.data, from, static_cast<size_t>(piece.bytes), cudaMemcpyDeviceToHost,
-                         stream_),
-         "download");
+    Check(cudaMemcpyAsync(piece.data, from, static_cast<size_t>(piece.bytes),
+                          cudaMemcpyDeviceToHost, stream_),
+          "download");
     waiting_.push_back({to, piece.data, piece.bytes, marks_ + 1});
     from += piece.bytes;
     to += piece.bytes;
@@ -91,8 +91,8 @@ void Staging::Download(void* host, const void* device, int64_t bytes) {
 int64_t Staging::Mark() {
   if (static_cast<int>(open_.size()) == kMaxMarks) Reclaim();
   ++marks_;
-  Fail(cudaGetLastError(), "a launch");
-  Fail(cudaEventRecord(events_[marks_ % kMaxMarks], stream_), "cudaEventRecord");
+  Check(cudaGetLastError(), "a launch");
+  Check(cudaEventRecord(events_[marks_ % kMaxMarks], stream_), "cudaEventRecord");
   open_.push_back({marks_, head_});
   return marks_;
 }
@@ -102,7 +102,7 @@ absl::Status Staging::Finish(int64_t mark) {
                   static_cast<long long>(marks_));
   while (!open_.empty() && open_.front().mark <= mark) {
     if (status_.ok()) {
-      Fail(cudaEventSynchronize(events_[open_.front().mark % kMaxMarks]), "a step");
+      Check(cudaEventSynchronize(events_[open_.front().mark % kMaxMarks]), "a step");
     }
     while (!waiting_.empty() && waiting_.front().mark <= open_.front().mark) {
       const Waiting& waiting = waiting_.front();

@@ -31,6 +31,9 @@ class Staging final {
   // Waits for the mark and writes the downloads before it. INTERNAL: the device is lost.
   absl::Status Finish(int64_t mark);
 
+  // Keeps an error of the device, which Finish returns from then on.
+  void Check(cudaError_t error, const char* what);
+
   static constexpr int kMaxMarks = 8;
 
  private:
@@ -43,7 +46,6 @@ class Staging final {
   Piece Take(int64_t bytes);
   // Everything up to the oldest open mark is done; makes one where none is open.
   void Reclaim();
-  void Fail(cudaError_t error, const char* what);
 
   struct Waiting {
     void* host = nullptr;
