@@ -37,11 +37,11 @@ class IdleOps final : public kernels::Ops {
   }
   void CopyToDevice(void* device, const void* host, int64_t bytes) override {
     const Timer timer(&own_nanos_);
-    std::memcpy(device, host, static_cast<size_t>(bytes));
+    if (bytes > 0) std::memcpy(device, host, static_cast<size_t>(bytes));
   }
   void CopyToHost(void* host, const void* device, int64_t bytes) override {
     const Timer timer(&own_nanos_);
-    std::memcpy(host, device, static_cast<size_t>(bytes));
+    if (bytes > 0) std::memcpy(host, device, static_cast<size_t>(bytes));
   }
   int64_t Mark() override { return ++marks_; }
   absl::Status Finish(int64_t) override { return absl::OkStatus(); }

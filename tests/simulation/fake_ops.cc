@@ -111,7 +111,7 @@ absl::StatusOr<kernels::Weight> FakeOps::PrepareWeight(std::span<const kernels::
 }
 
 void FakeOps::CopyToDevice(void* device, const void* host, int64_t bytes) {
-  std::memcpy(device, host, bytes);
+  if (bytes > 0) std::memcpy(device, host, bytes);
 }
 
 void FakeOps::CopyToHost(void* host, const void* device, int64_t bytes) {
