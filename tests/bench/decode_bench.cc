@@ -21,6 +21,7 @@
 #include "engine/decode_engine.h"
 #include "kernels/cpu/cpu_ops.h"
 #include "kernels/cuda/cuda_ops.h"
+#include "tests/bench/bench_support.h"
 
 namespace tandem::test {
 namespace {
@@ -35,29 +36,6 @@ struct Flags {
   int32_t steps = 200;
   int32_t prefill = 2048;
 };
-
-template <typename T>
-T Must(absl::StatusOr<T> value) {
-  if (!value.ok()) {
-    std::fprintf(stderr, "%s\n", value.status().ToString().c_str());
-    std::exit(1);
-  }
-  return *std::move(value);
-}
-
-std::vector<int32_t> Tokens(uint64_t seed, int32_t count, int32_t vocab_size) {
-  std::vector<int32_t> tokens;
-  for (int32_t i = 0; i < count; ++i) {
-    seed = seed * 6364136223846793005u + 1442695040888963407u;
-    tokens.push_back(static_cast<int32_t>((seed >> 33) % static_cast<uint64_t>(vocab_size)));
-  }
-  return tokens;
-}
-
-double Quantile(std::vector<double> values, double q) {
-  std::sort(values.begin(), values.end());
-  return values[static_cast<size_t>(q * static_cast<double>(values.size() - 1))];
-}
 
 class Bench final {
  public:

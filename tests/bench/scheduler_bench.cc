@@ -21,32 +21,12 @@
 #include "engine/base/check.h"
 #include "engine/decode_engine.h"
 #include "kernels/cpu/cpu_ops.h"
+#include "tests/bench/bench_support.h"
 #include "tests/bench/idle_ops.h"
 #include "tests/simulation/fake_checkpoint.h"
 
 namespace tandem::test {
 namespace {
-
-template <typename T>
-T Must(absl::StatusOr<T> value) {
-  TANDEM_CHECK(value.ok()) << value.status().ToString();
-  return *std::move(value);
-}
-
-double Quantile(std::vector<double> values, double q) {
-  std::sort(values.begin(), values.end());
-  return values[static_cast<size_t>(q * static_cast<double>(values.size() - 1))];
-}
-
-// Ids spread over the vocabulary.
-std::vector<int32_t> Tokens(uint64_t seed, int32_t count, int32_t vocab_size) {
-  std::vector<int32_t> tokens;
-  for (int32_t i = 0; i < count; ++i) {
-    seed = seed * 6364136223846793005u + 1442695040888963407u;
-    tokens.push_back(static_cast<int32_t>((seed >> 33) % uint64_t(vocab_size)));
-  }
-  return tokens;
-}
 
 OpenCommand OpenOf(uint64_t number, std::vector<int32_t> tokens, int32_t max_new) {
   OpenCommand open;

@@ -23,6 +23,19 @@ Monitor::Session* Monitor::Find(const SessionHandle& handle) {
   return found == sessions_.end() ? nullptr : &found->second;
 }
 
+Monitor::Session* Monitor::FindForCommand(const SessionHandle& handle, Nanos now) {
+  Session* session = Find(handle);
+  if (session == nullptr || session->must != Must::kNothing) {
+    counters_.Add(Counter::kLateCommands);
+    return nullptr;
+  }
+  if (session->deadline <= now) {
+    session->must = Must::kExpired;
+    return nullptr;
+  }
+  return session;
+}
+
 std::string Monitor::Text(const Session& session) {
   return absl::StrCat("handle ", session.handle.number, " of stream ", session.handle.stream);
 }
@@ -140,15 +153,8 @@ std::string Monitor::WhyRefused(const ExtendCommand& command, const Session& ses
 
 void Monitor::BeforeExtend(const ExtendCommand& command, Nanos now) {
   displaces_.reset();
-  Session* session = Find(command.handle);
-  if (session == nullptr || session->must != Must::kNothing) {
-    counters_.Add(Counter::kLateCommands);
-    return;
-  }
-  if (session->deadline <= now) {
-    session->must = Must::kExpired;
-    return;
-  }
+  Session* session = FindForCommand(command.handle, now);
+  if (session == nullptr) return;
   int32_t same = 0;
   if (!WhyRefused(command, *session, &same).empty()) {
     session->must = Must::kRefused;
@@ -193,15 +199,8 @@ void Monitor::BeforeExtend(const ExtendCommand& command, Nanos now) {
 
 void Monitor::BeforeFetch(const FetchCommand& command, Nanos now) {
   displaces_.reset();
-  Session* session = Find(command.handle);
-  if (session == nullptr || session->must != Must::kNothing) {
-    counters_.Add(Counter::kLateCommands);
-    return;
-  }
-  if (session->deadline <= now) {
-    session->must = Must::kExpired;
-    return;
-  }
+  Session* session = FindForCommand(command.handle, now);
+  if (session == nullptr) return;
   const int32_t lowest = std::max(1, session->longest - options_.max_rewind);
   if (command.position < lowest || command.position > session->held.size()) {
     session->must = Must::kRefused;

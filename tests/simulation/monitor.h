@@ -132,6 +132,8 @@ class Monitor final {
   int32_t QueuedGroups(int64_t stream) const;
   static std::string Text(const Session& session);
   Session* Find(const SessionHandle& handle);
+  // Null where a command is ignored, or finds its session expired.
+  Session* FindForCommand(const SessionHandle& handle, Nanos now);
   // The best waiting group of a stream: highest priority, then first come; 0: none waits.
   std::pair<int64_t, int32_t> BestWaiting(int64_t stream) const;
 

@@ -80,8 +80,8 @@ void World::AddReplicas(int32_t num_requests) {
 // How long a scenario takes is not known before; so losses and a drain come early.
 void World::PlanLosses() {
   if (scenario_.features.has(Feature::kStreamLoss) && random_.Percent(50)) {
-    num_losses_ = static_cast<int32_t>(random_.Between(1, 4));
-    for (int32_t i = 0; i < num_losses_; ++i) {
+    const int64_t num_losses = random_.Between(1, 4);
+    for (int64_t i = 0; i < num_losses; ++i) {
       Push(
           {.at = now_ + random_.Between(kMilli, 200 * kMilli),
            .kind = Kind::kLoseStream,

@@ -93,8 +93,6 @@ class World final : public ReplicaHost {
   int64_t next_stream_ = 1;
   Nanos next_turn_ = INT64_MAX;
   std::deque<Nanos> ready_at_;  // when the steps in flight are through
-  int64_t num_collected_ = 0;
-  int32_t num_losses_ = 0;
   bool is_draining_ = false;
 };
 
