@@ -213,6 +213,7 @@ struct EngineState {
   std::unique_ptr<DeviceLists> lists;
   std::unique_ptr<DeviceLists> fetch_lists;
   kernels::Buffer rows_slot, rows_position, rows_token, rows_row_position;  // [step_tokens]
+  std::vector<int32_t> uploaded_slot, uploaded_position, uploaded_logits_rows;  // what they hold
   kernels::Buffer logits_rows;                                              // [max_logits_rows]
   kernels::Buffer logits;  // [max_logits_rows, vocab_size]
   int32_t max_logits_rows = 0;

@@ -263,13 +263,18 @@ void EngineState::EnqueueStep(Step* step) {
   std::vector<int32_t>& all = staging.logits_rows;
   all.insert(all.end(), staging.list_fetch_rows.begin(), staging.list_fetch_rows.end());
   all.insert(all.end(), staging.raw_fetch_rows.begin(), staging.raw_fetch_rows.end());
-  const auto upload = [this](const kernels::Buffer& device, const std::vector<int32_t>& host) {
-    const int64_t bytes = static_cast<int64_t>(host.size() * sizeof(int32_t));
-    if (bytes > 0) ops.CopyToDevice(device.data(), host.data(), bytes);
+  // A decode step's rows are mostly those of the step before, which the device still has.
+  const auto upload = [this](const kernels::Buffer& device, const std::vector<int32_t>& host,
+                             std::vector<int32_t>* uploaded) {
+    if (host.size() <= uploaded->size() && std::equal(host.begin(), host.end(), uploaded->begin()))
+      return;
+    ops.CopyToDevice(device.data(), host.data(),
+                     static_cast<int64_t>(host.size() * sizeof(int32_t)));
+    *uploaded = host;
   };
-  upload(rows_slot, staging.slot);
-  upload(rows_position, staging.position);
-  upload(logits_rows, all);
+  upload(rows_slot, staging.slot, &uploaded_slot);
+  upload(rows_position, staging.position, &uploaded_position);
+  upload(logits_rows, all, &uploaded_logits_rows);
 
   ForwardArgs forward;
   forward.rows.num_rows = static_cast<int32_t>(staging.slot.size());

@@ -1,17 +1,19 @@
 // Attention: which kernels run for a step, and where their scratch lies. The arithmetic stands in
 // attention_math.cuh; every path has the same bits.
 //
-// Up to kDirectRows rows, one block for each item, kv head and some of the splits, whose results
-// MergeKernel joins. Above, or where their scratch would be too large, each block walks the splits
-// of its items in order; the items of many rows are planned by a kernel of their own, so that
-// decoding rows and prompts of one step each get the kernel that fits them.
+// Up to kDirectRows rows, one block for each item, kv head and split, or some of the splits, whose
+// results MergeKernel joins. Above, or where their scratch would be too large, each block walks the
+// splits of its items in order; the items of many rows are planned by a kernel of their own, so
+// that decoding rows and prompts of one step each get the kernel that fits them.
 #include <algorithm>
 
 #include "absl/strings/str_cat.h"
 #include "kernels/check.h"
 #include "kernels/cuda/attention_narrow.cuh"
+#include "kernels/cuda/attention_split.cuh"
 #include "kernels/cuda/attention_wide.cuh"
 #include "kernels/cuda/launch.h"
+#include "kernels/cuda/programmatic.cuh"
 
 namespace tandem::kernels::cuda {
 namespace attention {
@@ -21,6 +23,10 @@ constexpr int32_t kDirectRows = 64;
 constexpr int64_t kMaxSplitBytes = int64_t{128} << 20;
 // Blocks that a launch aims for where it may choose: some for each multiprocessor of a large GPU.
 constexpr int32_t kEnoughBlocks = 2048;
+// Most blocks of SplitKernel, of which a multiprocessor runs one at a time.
+constexpr int32_t kMostSplitBlocks = 1024;
+// Most items times kv heads for it: from there on NarrowKernel keeps the device as busy.
+constexpr int32_t kMostSplitItems = 128;
 constexpr int32_t kPlanThreads = 1024;
 
 int32_t MaxSplits(int32_t context_length) { return (context_length + kSplitKeys - 1) / kSplitKeys; }
@@ -43,6 +49,7 @@ int64_t PlanBytes(int32_t rows) { return int64_t{2} * rows * sizeof(Item) + 2 * 
 __global__ void __launch_bounds__(kPlanThreads)
     PlanKernel(const StepRows rows, int32_t group, const Plan plan) {
   __shared__ int32_t counts[2];
+  BeginOverlapping();
   if (threadIdx.x < 2) counts[threadIdx.x] = 0;
   __syncthreads();
   for (int32_t row = threadIdx.x; row < rows.num_rows; row += kPlanThreads) {
@@ -66,6 +73,7 @@ __global__ void MergeKernel(const __grid_constant__ Params params) {
   const int32_t num_splits = (last + kSplitKeys) / kSplitKeys;
   RowState merged;
   float2 out = {0.0f, 0.0f};
+  BeginOverlapping();  // only the splits are new
 #pragma unroll 4
   for (int32_t split = first_split; split < num_splits; ++split) {
     const int64_t index = row_head * params.max_splits + split;
@@ -81,10 +89,40 @@ __global__ void MergeKernel(const __grid_constant__ Params params) {
 }
 
 // Sets the shared memory of a kernel, which must be asked for above 48 KiB, and launches it.
-void Launch(void (*kernel)(Params), dim3 grid, int bytes, const Params& params,
+void Launch(void (*kernel)(Params), dim3 grid, int threads, int bytes, const Params& params,
             cudaStream_t stream) {
   cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes);
-  kernel<<<grid, kThreads, bytes, stream>>>(params);
+  LaunchOverlapping(kernel, grid, dim3(threads), bytes, stream, params);
+}
+
+// Shared memory that a block of the current device may have; asked for once.
+int MostSharedBytes() {
+  static const int bytes = [] {
+    int device = 0, most = 0;
+    if (cudaGetDevice(&device) != cudaSuccess ||
+        cudaDeviceGetAttribute(&most, cudaDevAttrMaxSharedMemoryPerBlockOptin, device) !=
+            cudaSuccess) {
+      return 0;
+    }
+    return most;
+  }();
+  return bytes;
+}
+
+// False where another kernel is the better one.
+template <KvFormat kFormat, int kHeadDim>
+bool LaunchSplits(const Params& params, dim3 grid, cudaStream_t stream) {
+  if constexpr (kFormat == KvFormat::kBF16 && kHeadDim <= 128) {
+    constexpr int kBytes = SplitShape<kHeadDim>::kBytes;
+    const int64_t items = int64_t{grid.x} * grid.y;
+    if (items > kMostSplitItems || items * grid.z > kMostSplitBlocks ||
+        kBytes > MostSharedBytes()) {
+      return false;
+    }
+    Launch(SplitKernel<kHeadDim>, grid, kSplitThreads, kBytes, params, stream);
+    return true;
+  }
+  return false;
 }
 
 template <KvFormat kFormat, int kHeadDim>
@@ -94,24 +132,31 @@ void LaunchFor(const Params& params, cudaStream_t stream) {
   const int32_t n = params.rows.num_rows;
   const int32_t tiles = params.kv.num_kv_heads * HeadTiles(params.group);
   if (params.plan.counts == nullptr) {
-    const int32_t splits = params.split_states == nullptr
-                               ? 1
-                               : std::clamp(kEnoughBlocks / (n * tiles), 1, params.max_splits);
-    Launch(NarrowKernel<kFormat, kHeadDim>, dim3(n, tiles, splits), Narrow::kBytes, params, stream);
-    if (params.split_states != nullptr) {
-      MergeKernel<<<dim3(n, params.num_heads), kHeadDim / 2, 0, stream>>>(params);
+    if (params.split_states == nullptr) {
+      Launch(NarrowKernel<kFormat, kHeadDim>, dim3(n, tiles), kThreads, Narrow::kBytes, params,
+             stream);
+      return;
     }
+    if (!LaunchSplits<kFormat, kHeadDim>(params, dim3(n, tiles, params.max_splits), stream)) {
+      const int32_t splits = std::clamp(kEnoughBlocks / (n * tiles), 1, params.max_splits);
+      Launch(NarrowKernel<kFormat, kHeadDim>, dim3(n, tiles, splits), kThreads, Narrow::kBytes,
+             params, stream);
+    }
+    LaunchOverlapping(MergeKernel, dim3(n, params.num_heads), dim3(kHeadDim / 2), 0, stream,
+                      params);
     return;
   }
-  PlanKernel<<<1, kPlanThreads, 0, stream>>>(params.rows, params.group, params.plan);
+  LaunchOverlapping(PlanKernel, dim3(1), dim3(kPlanThreads), 0, stream, params.rows, params.group,
+                    params.plan);
   const auto blocks = [](int32_t items, int32_t per_item) {
     return dim3(std::min(items, std::max(1, kEnoughBlocks / per_item)), per_item);
   };
-  Launch(NarrowKernel<kFormat, kHeadDim>, blocks(n, tiles), Narrow::kBytes, params, stream);
+  Launch(NarrowKernel<kFormat, kHeadDim>, blocks(n, tiles), kThreads, Narrow::kBytes, params,
+         stream);
   const int32_t narrow_rows = NarrowRows(params.group);
   if (WideRows(params.group) <= narrow_rows) return;  // no item is wide
   Launch(WideKernel<kFormat, kHeadDim>, blocks(n / (narrow_rows + 1), params.kv.num_kv_heads),
-         Wide::kBytes, params, stream);
+         kThreads, Wide::kBytes, params, stream);
 }
 
 template <KvFormat kFormat>

@@ -4,13 +4,14 @@
 #pragma once
 
 #include "kernels/cuda/attention_rows.cuh"
+#include "kernels/cuda/programmatic.cuh"
 
 namespace tandem::kernels::cuda::attention {
 
 template <KvFormat kFormat, int kHeadDim>
 struct NarrowShape {
-  // Deep for bf16, whose copies are asynchronous; 8-bit formats gain more from more blocks at once.
-  static constexpr int kSlots = kFormat != KvFormat::kBF16 ? 2 : kHeadDim <= 128 ? 6 : 4;
+  // The fewest, for the most blocks at once: measured, that hides more than a deeper ring does.
+  static constexpr int kSlots = 2;
   using Stream = KvStream<kFormat, kHeadDim, kSlots>;
   static constexpr int kProbStride = kTileKeys + 8;
   static constexpr int kQElements = 16 * Stream::kStride;
@@ -46,10 +47,20 @@ __device__ void NarrowItem(const Params& params, const Item& item, int32_t kv_he
   const int32_t last_tile = range.last < 0 ? -1 : range.last / kTileKeys;
   int32_t tile = range.first / kTileKeys;
   if (first_split > 0) tile = (tile / kSplitTiles + first_split) * kSplitTiles;
-  if (params.split_states != nullptr && tile > last_tile) return;
+  if (params.split_states != nullptr && tile > last_tile) {
+    BeginOverlapping();
+    return;
+  }
 
   __syncthreads();  // the item before this one is done with shared memory
+  // q and the step's own keys are new; older keys come while the kernel before ends.
+  int32_t ahead = tile;  // the last tile of which the stream begins to bring something
+  for (int i = 0; i < (Shape::kSlots - 2) / 2; ++i) ahead = NextTile(ahead, split_stride);
+  if (range.slot < 0 || (ahead + 1) * kTileKeys > FirstKeyOfStep(params, item, range.slot)) {
+    BeginOverlapping();
+  }
   Stream stream(params, range, kv_head, tile, split_stride, ring);
+  BeginOverlapping();
   for (int piece = threadIdx.x; piece < 16 * kHeadDim / 8; piece += kThreads) {
     const int index = piece / (kHeadDim / 8);
     const int column = piece % (kHeadDim / 8) * 8;
@@ -204,11 +215,15 @@ __global__ void __launch_bounds__(kThreads) NarrowKernel(const __grid_constant__
   const int32_t num_heads = min(16, params.group - skipped);
   if (params.plan.counts == nullptr) {
     Item item;
-    if (!ItemAt(params.rows, blockIdx.x, NarrowRows(params.group), &item)) return;
+    if (!ItemAt(params.rows, blockIdx.x, NarrowRows(params.group), &item)) {
+      BeginOverlapping();
+      return;
+    }
     NarrowItem<kFormat, kHeadDim>(params, item, kv_head, first_head, num_heads, blockIdx.z,
                                   gridDim.z, shared);
     return;
   }
+  BeginOverlapping();
   for (int32_t i = blockIdx.x; i < params.plan.counts[0]; i += gridDim.x) {
     NarrowItem<kFormat, kHeadDim>(params, params.plan.narrow[i], kv_head, first_head, num_heads, 0,
                                   1, shared);

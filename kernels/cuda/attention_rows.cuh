@@ -85,6 +85,13 @@ __device__ inline KeyRange KeysOf(const Params& params, const Item& item) {
           params.rows.row_position[item.first_row + item.num_rows - 1]};
 }
 
+// Keys below this one are older than the step; 0 where that is not known at a glance, since rows of
+// the slot stand before the item's.
+__device__ inline int32_t FirstKeyOfStep(const Params& params, const Item& item, int32_t slot) {
+  if (item.first_row > 0 && SlotOf(params.rows, item.first_row - 1) == slot) return 0;
+  return params.rows.row_position[item.first_row];
+}
+
 // One of the two lines of a tile that a thread works for.
 struct Line {
   int64_t row_head;  // row * num_heads + head; -1 for padding
@@ -102,12 +109,17 @@ __device__ inline Line LineAt(const Params& params, const Item& item, int32_t fi
   return {int64_t{row} * params.num_heads + head, FirstVisible(last, params.window), last};
 }
 
+// Not inlined: few models have a cap, and its code would stand at every score.
+__device__ __noinline__ float CappedScore(float score, float cap_factor, float soft_cap) {
+  return __fmul_rn(soft_cap, tanhf(__fmul_rn(score, cap_factor)));
+}
+
 // s of the definition.
 __device__ __forceinline__ float MaskedScore(const Params& params, const Line& line, int32_t key,
                                              float score) {
   if (key < line.first || key > line.last) return -INFINITY;
   if (params.soft_cap == 0.0f) return score;
-  return __fmul_rn(params.soft_cap, tanhf(__fmul_rn(score, params.cap_factor)));
+  return CappedScore(score, params.cap_factor, params.soft_cap);
 }
 
 // The tile after `tile` for a block that takes every stride-th split.

@@ -3,6 +3,7 @@
 #pragma once
 
 #include "kernels/cuda/attention_rows.cuh"
+#include "kernels/cuda/programmatic.cuh"
 
 namespace tandem::kernels::cuda::attention {
 
@@ -161,6 +162,7 @@ __device__ void WideItem(const Params& params, const Item& item, int32_t kv_head
 template <KvFormat kFormat, int kHeadDim>
 __global__ void __launch_bounds__(kThreads) WideKernel(const __grid_constant__ Params params) {
   extern __shared__ __align__(128) uint8_t shared[];
+  BeginOverlapping();
   const int32_t count = params.plan.counts[1];
   for (int32_t i = count - 1 - static_cast<int32_t>(blockIdx.x); i >= 0;
        i -= static_cast<int32_t>(gridDim.x)) {

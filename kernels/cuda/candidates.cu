@@ -14,6 +14,7 @@
 #include "kernels/cuda/candidates_lists.cuh"
 #include "kernels/cuda/candidates_row.cuh"
 #include "kernels/cuda/launch.h"
+#include "kernels/cuda/programmatic.cuh"
 #include "kernels/draw/decide.h"
 
 namespace tandem::kernels::cuda {
@@ -30,10 +31,11 @@ __global__ void __launch_bounds__(kChunkThreads)
   const int32_t index = static_cast<int32_t>(blockIdx.y);
   const int32_t thread = static_cast<int32_t>(threadIdx.x);
   const RowContext row = ContextOf(args, index);
-  if (row.idle) return;
   const SlotState& slots = args.slots;
   const int32_t first = chunk * kChunkIds;
-  CollectEdits(slots, row, first, edits);
+  if (!row.idle) CollectEdits(slots, row, first, edits);
+  BeginOverlapping();  // only the logits are new
+  if (row.idle) return;
 
   const DrawParams params = *row.params;
   const uint32_t* allowed = nullptr;
@@ -44,12 +46,20 @@ __global__ void __launch_bounds__(kChunkThreads)
   uint32_t* maxima = MaximaOf(scratch, index, kAdjusted) + chunk * kChunkGroups;
   uint32_t* raw_maxima = MaximaOf(scratch, index, kRaw) + chunk * kChunkGroups;
   ChunkPart part = {0, 0, 0, kNoId};
-  for (int32_t i = thread; i < kChunkIds; i += kChunkThreads) {
+  float raws[kIdsPerThread];
+#pragma unroll
+  for (int k = 0; k < kIdsPerThread; ++k) {
+    const int32_t id = first + thread + k * kChunkThreads;
+    raws[k] = id < slots.vocab_size ? row.logits[id] : 0.0f;
+  }
+#pragma unroll
+  for (int k = 0; k < kIdsPerThread; ++k) {
+    const int32_t i = thread + k * kChunkThreads;
     const int32_t id = first + i;
     float value = MinusInfinity();
     uint64_t raw_key = 0;
     if (id < slots.vocab_size) {
-      const float raw = row.logits[id];
+      const float raw = raws[k];
       const bool is_allowed = (slots.defined_bits == nullptr || BitIsSet(slots.defined_bits, id)) &&
                               (allowed == nullptr || BitIsSet(allowed, id));
       value = AdjustedOrOutside(raw, edits.bias[i], edits.marks[i], is_allowed, params);
@@ -87,50 +97,51 @@ __global__ void __launch_bounds__(kChunkThreads)
 
 __global__ void __launch_bounds__(kChunkThreads) ScoreKernel(CandidatesArgs args, Scratch scratch) {
   __shared__ uint64_t warp_sums[kChunkWarps];
+  static_assert(kIdsPerThread == 4);  // neighbours, which share a block of the generator
   const int32_t chunk = static_cast<int32_t>(blockIdx.x);
   const int32_t index = static_cast<int32_t>(blockIdx.y);
   const int32_t thread = static_cast<int32_t>(threadIdx.x);
   const RowContext row = ContextOf(args, index);
+  const int32_t first = chunk * kChunkIds;
+  const int32_t id = first + kIdsPerThread * thread;
+  float noise[kIdsPerThread] = {};
+  if (!row.idle && !row.params->greedy) {
+    const PhiloxBlock block = DrawWords(row.params->seed, row.params->choice, row.position,
+                                        static_cast<uint32_t>(id) >> 2);
+    for (int i = 0; i < kIdsPerThread; ++i) noise[i] = GumbelOfWord(block.word[i]);
+  }
+  BeginOverlapping();
   if (row.idle) return;
   const ChunkPart whole = WholeRow(scratch, index);
   if (whole.first_nonfinite != kNoId) return;
 
   const DrawParams params = *row.params;
-  const int32_t first = chunk * kChunkIds;
   uint64_t total = 0, raw_total = 0;
   if (whole.num_in_row > 0) {
     const float row_max = RowMax(scratch, index, whole);
     const int64_t line = int64_t{index} * scratch.num_chunks * kChunkIds;
-    uint32_t* maxima = MaximaOf(scratch, index, kPerturbed);
-    for (int32_t id = first + 4 * thread; id < first + kChunkIds; id += 4 * kChunkThreads) {
-      // Four neighbours share a block of the generator.
-      const float4 values = *reinterpret_cast<const float4*>(scratch.adjusted + line + id);
-      float perturbed[4] = {
-          ScaledLogit(values.x, row_max, params), ScaledLogit(values.y, row_max, params),
-          ScaledLogit(values.z, row_max, params), ScaledLogit(values.w, row_max, params)};
-      for (int i = 0; i < 4; ++i) total += DrawWeight(perturbed[i]);
-      if (!params.greedy) {
-        const PhiloxBlock block =
-            DrawWords(params.seed, params.choice, row.position, static_cast<uint32_t>(id) >> 2);
-        for (int i = 0; i < 4; ++i) perturbed[i] = perturbed[i] + GumbelOfWord(block.word[i]);
-      }
-      *reinterpret_cast<float4*>(scratch.perturbed + line + id) =
-          make_float4(perturbed[0], perturbed[1], perturbed[2], perturbed[3]);
-      uint32_t largest = 0;
-      for (int i = 0; i < 4; ++i) largest = max(largest, OrderedBits(perturbed[i]));
-      for (int offset = 1; offset < kGroupIds / 4; offset *= 2) {
-        largest = max(largest, __shfl_xor_sync(kAllLanes, largest, offset));
-      }
-      if (id % kGroupIds == 0) maxima[id / kGroupIds] = largest;
+    const float4 values = *reinterpret_cast<const float4*>(scratch.adjusted + line + id);
+    float perturbed[kIdsPerThread] = {
+        ScaledLogit(values.x, row_max, params), ScaledLogit(values.y, row_max, params),
+        ScaledLogit(values.z, row_max, params), ScaledLogit(values.w, row_max, params)};
+    for (int i = 0; i < kIdsPerThread; ++i) total += DrawWeight(perturbed[i]);
+    if (!params.greedy) {
+      for (int i = 0; i < kIdsPerThread; ++i) perturbed[i] = perturbed[i] + noise[i];
     }
+    *reinterpret_cast<float4*>(scratch.perturbed + line + id) =
+        make_float4(perturbed[0], perturbed[1], perturbed[2], perturbed[3]);
+    uint32_t largest = 0;
+    for (int i = 0; i < kIdsPerThread; ++i) largest = max(largest, OrderedBits(perturbed[i]));
+    for (int offset = 1; offset < kGroupIds / kIdsPerThread; offset *= 2) {
+      largest = max(largest, __shfl_xor_sync(kAllLanes, largest, offset));
+    }
+    if (id % kGroupIds == 0) MaximaOf(scratch, index, kPerturbed)[id / kGroupIds] = largest;
     total = BlockSum(total, warp_sums, kChunkThreads);
   }
   if (params.want_raw) {
     const float raw_max = row.logits[OrderKeyId(whole.raw_max_key)];
-    const int32_t end = min(first + kChunkIds, args.slots.vocab_size);
-    for (int32_t id = first + thread; id < end; id += kChunkThreads) {
-      raw_total += DrawWeight(row.logits[id] - raw_max);
-    }
+    const int32_t end = min(id + kIdsPerThread, args.slots.vocab_size);
+    for (int32_t i = id; i < end; ++i) raw_total += DrawWeight(row.logits[i] - raw_max);
     raw_total = BlockSum(raw_total, warp_sums, kChunkThreads);
   }
   if (thread != 0) return;
@@ -167,6 +178,7 @@ __global__ void __launch_bounds__(kSelectThreads)
   const ColumnKind column = static_cast<ColumnKind>(blockIdx.x);
   const int32_t index = static_cast<int32_t>(blockIdx.y);
   const RowContext row = ContextOf(args, index);
+  BeginOverlapping();
   const ChunkPart whole = row.idle ? ChunkPart{} : WholeRow(scratch, index);
   const bool is_finite = !row.idle && whole.first_nonfinite == kNoId;
   if (threadIdx.x == 0) {
@@ -220,6 +232,7 @@ __global__ void __launch_bounds__(kChunkThreads) CountKernel(CandidatesArgs args
   const int32_t index = static_cast<int32_t>(blockIdx.y);
   const int32_t thread = static_cast<int32_t>(threadIdx.x);
   const RowContext row = ContextOf(args, index);
+  BeginOverlapping();
   if (row.idle) return;
   const RowSummary& summary = args.summary[index];
   if (summary.first_nonfinite >= 0) return;
@@ -281,6 +294,7 @@ __global__ void __launch_bounds__(kWarp) DecideKernel(CandidatesArgs args) {
   const int32_t lane = static_cast<int32_t>(threadIdx.x);
   const SlotState& slots = args.slots;
   const RowContext row = ContextOf(args, index);
+  BeginOverlapping();
   if (row.idle) return;
   int32_t drawn = -1;
   if (lane == 0) {
@@ -334,11 +348,13 @@ void LaunchCandidates(const CandidatesArgs& args, void* scratch_memory, cudaStre
   scratch.weights = reinterpret_cast<ChunkWeights*>(scratch.parts + chunks);
 
   const dim3 chunk_grid(scratch.num_chunks, n);
-  AdjustKernel<<<chunk_grid, kChunkThreads, 0, stream>>>(args, scratch);
-  ScoreKernel<<<chunk_grid, kChunkThreads, 0, stream>>>(args, scratch);
-  SelectKernel<<<dim3(kNumColumns, n), kSelectThreads, 0, stream>>>(args, scratch);
-  CountKernel<<<chunk_grid, kChunkThreads, 0, stream>>>(args, scratch);
-  DecideKernel<<<n, kWarp, 0, stream>>>(args);
+  LaunchOverlapping(AdjustKernel, chunk_grid, dim3(kChunkThreads), 0, stream, args, scratch);
+  LaunchOverlapping(ScoreKernel, chunk_grid, dim3(kChunkThreads), 0, stream, args, scratch);
+  LaunchOverlapping(SelectKernel, dim3(kNumColumns, n), dim3(kSelectThreads), 0, stream, args,
+                    scratch);
+  LaunchOverlapping(CountKernel, chunk_grid, dim3(kChunkThreads), 0, stream, args, scratch);
+  LaunchOverlapping(DecideKernel, dim3(n), dim3(kWarp), 0, stream, args);
+  Settle(stream);
 }
 
 }  // namespace tandem::kernels::cuda

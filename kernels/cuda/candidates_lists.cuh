@@ -49,7 +49,7 @@ __device__ inline uint64_t TopKWeight(const Selection& in, int32_t top_k, int32_
     }
   } else {
     const IdSource source = SourceOf(in.ColumnOf(kAdjusted), top_k, in.shared);
-    const uint64_t threshold = Threshold(source, top_k, in.shared);
+    const uint64_t threshold = Threshold(source, top_k, 0, in.shared);
     source.ForEach(threshold, [&](uint64_t key) { sum += key >= threshold ? weight_of(key) : 0; });
   }
   return BlockSum(sum, warp_sums, kSelectThreads);

@@ -12,7 +12,7 @@ namespace tandem::kernels::cuda {
 inline constexpr int32_t kWarp = 32;
 inline constexpr uint32_t kAllLanes = 0xFFFFFFFFu;
 // Ids of the vocabulary that one block works on, and those whose largest value is kept.
-inline constexpr int32_t kChunkIds = 4096;
+inline constexpr int32_t kChunkIds = 1024;
 inline constexpr int32_t kGroupIds = kWarp;
 inline constexpr int32_t kChunkGroups = kChunkIds / kGroupIds;
 inline constexpr int32_t kNoId = 0x7FFFFFFF;

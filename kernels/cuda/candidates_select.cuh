@@ -102,10 +102,11 @@ __device__ inline void ChooseDigit(SelectShared& shared, uint32_t k) {
   }
 }
 
-// A number t with exactly k keys >= t. REQUIRES 1 <= k <= number of keys. The whole block calls it,
-// and all threads get t.
+// A number t with k to k + slack keys >= t. REQUIRES 1 <= k <= number of keys. The whole block
+// calls it, and all threads get t.
 template <typename Source>
-__device__ uint64_t Threshold(const Source& source, int32_t k, SelectShared& shared) {
+__device__ uint64_t Threshold(const Source& source, int32_t k, uint32_t slack,
+                              SelectShared& shared) {
   const int32_t thread = static_cast<int32_t>(threadIdx.x);
   uint64_t prefix = 0;
   uint32_t left = static_cast<uint32_t>(k);
@@ -126,14 +127,17 @@ __device__ uint64_t Threshold(const Source& source, int32_t k, SelectShared& sha
     __syncthreads();
     prefix |= uint64_t{shared.digit} << shift;
     left -= shared.num_above;
-    if (left == shared.num_in || shift == 0) return prefix;
+    if (shared.num_in - left <= slack || shift == 0) return prefix;
   }
 }
 
-// Ids that can be among the k largest. REQUIRES k >= 1.
+// Ids that can be among the k largest. REQUIRES k >= 1. A few groups more than k cost less than the
+// passes that would find them.
 __device__ inline IdSource SourceOf(const Column& column, int32_t k, SelectShared& shared) {
+  constexpr uint32_t kSlack = 32;
   if (k >= column.num_groups) return {column, 0};
-  return {column, static_cast<uint32_t>(Threshold(MaximaSource{column}, k, shared) >> 32)};
+  const uint64_t bound = Threshold(MaximaSource{column}, k, kSlack, shared);
+  return {column, static_cast<uint32_t>(bound >> 32)};
 }
 
 // Writes the keys >= at_least to shared.keys, as far as they have room, in no order, and returns
@@ -155,16 +159,22 @@ __device__ inline int32_t Collect(const IdSource& source, uint64_t at_least, Sel
   return shared.num_keys;
 }
 
-// Sorts shared.keys[0, count), largest first (Batcher's bitonic network). count <= kSortKeys.
+// Sorts shared.keys[0, count), largest first (Batcher's bitonic network). count <= kSortKeys. Few
+// keys are sorted by one warp, which needs no barrier of the block between steps.
 __device__ inline void SortKeys(int32_t count, SelectShared& shared) {
+  constexpr int32_t kFewKeys = 4 * kWarp;
   int32_t size = 2;
   while (size < count) size *= 2;
+  const bool are_few = size <= kFewKeys;
+  const int32_t num_threads = are_few ? kWarp : kSelectThreads;
   const int32_t thread = static_cast<int32_t>(threadIdx.x);
-  for (int32_t i = count + thread; i < size; i += kSelectThreads) shared.keys[i] = 0;
+  const bool works = thread < num_threads;
+  for (int32_t i = count + thread; works && i < size; i += num_threads) shared.keys[i] = 0;
   for (int32_t run = 2; run <= size; run *= 2) {
     for (int32_t step = run / 2; step > 0; step /= 2) {
-      __syncthreads();
-      for (int32_t i = thread; i < size / 2; i += kSelectThreads) {
+      if (!are_few) __syncthreads();
+      if (are_few && works) __syncwarp();
+      for (int32_t i = thread; works && i < size / 2; i += num_threads) {
         const int32_t low = i / step * 2 * step + i % step;
         const int32_t high = low + step;
         const uint64_t a = shared.keys[low], b = shared.keys[high];
@@ -184,7 +194,7 @@ __device__ inline void LargestKeys(const Column& column, int32_t k, SelectShared
   if (k == 0) return;
   const IdSource source = SourceOf(column, k, shared);
   int32_t count = Collect(source, uint64_t{source.bound} << 32, shared);
-  if (count > kSortKeys) count = Collect(source, Threshold(source, k, shared), shared);
+  if (count > kSortKeys) count = Collect(source, Threshold(source, k, 0, shared), shared);
   SortKeys(count, shared);
 }
 

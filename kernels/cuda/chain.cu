@@ -11,7 +11,8 @@
 #include "kernels/check.h"
 #include "kernels/cuda/chain.h"
 #include "kernels/cuda/finish.cuh"
-#include "kernels/cuda/launch_check.h"
+#include "kernels/cuda/gate.cuh"
+#include "kernels/cuda/programmatic.cuh"
 
 namespace tandem::kernels::cuda {
 namespace {
@@ -127,18 +128,114 @@ __device__ __forceinline__ void MultiplyAll(const Operands<kTiles>& operands,
   }
 }
 
-// Grid: x over groups of kRows weight rows, y over groups of kTokens tokens.
+// What becomes of the sums: an output as they are, or, of a weight with the parts gate and up,
+// kind(gate) * up. Then a pair of warps has 16 rows of the gate and the same 16 of up.
+struct Store {
+  ProductOutput output;
+  bool is_gated;
+  GateKind kind;
+};
+
+// sums[tile] of a lane: rows g and g + 8 of its warp, tokens 2 t and 2 t + 1 of the tile, with
+// g = lane / 4 and t = lane % 4.
+__device__ __forceinline__ int RowOfSum(int i) { return threadIdx.x % 32 / 4 + i / 2 * 8; }
+__device__ __forceinline__ int TokenOfSum(int tile, int i) {
+  return tile * kTileTokens + 2 * (threadIdx.x % 4) + i % 2;
+}
+
+// What a sum is added to, read long before it is there. REQUIRES y fp32.
+template <int kTiles>
+__device__ __forceinline__ void LoadAddends(int first_row, int first_token, int m, int n,
+                                            const void* y, float (&addends)[kTiles][4]) {
+#pragma unroll
+  for (int tile = 0; tile < kTiles; ++tile) {
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      const int row = first_row + threadIdx.x / 32 * kWarpRows + RowOfSum(i);
+      const int token = first_token + TokenOfSum(tile, i);
+      addends[tile][i] =
+          row < n && token < m ? static_cast<const float*>(y)[int64_t{token} * n + row] : 0.0f;
+    }
+  }
+}
+
+template <int kTiles>
+__device__ __forceinline__ void StoreSums(const float (&sums)[kTiles][4],
+                                          const float (&addends)[kTiles][4], int first_row,
+                                          int first_token, int m, int n, const float* bias,
+                                          ProductOutput output, void* y) {
+#pragma unroll
+  for (int tile = 0; tile < kTiles; ++tile) {
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      const int row = first_row + threadIdx.x / 32 * kWarpRows + RowOfSum(i);
+      const int token = first_token + TokenOfSum(tile, i);
+      if (row < n && token < m) {
+        StoreOutput(sums[tile][i], addends[tile][i], bias != nullptr ? bias + row : nullptr, output,
+                    y, int64_t{token} * n + row);
+      }
+    }
+  }
+}
+
+// Up's warp of a pair hands its values to the gate's. handed: shared memory for 16 rows and the
+// block's tokens, for each pair.
 template <int kTiles, int kWarps>
+__device__ __forceinline__ void StoreGated(const float (&sums)[kTiles][4], int first_column,
+                                           int first_token, int m, int width, const float* bias,
+                                           GateKind kind, float* handed, __nv_bfloat16* y) {
+  constexpr int kTokens = kTileTokens * kTiles;
+  const int warp = threadIdx.x / 32;
+  const bool is_up = warp % 2 == 1;
+  const int first = first_column + warp / 2 * kWarpRows;
+  handed += warp / 2 * kWarpRows * kTokens;
+  float values[kTiles][4];
+#pragma unroll
+  for (int tile = 0; tile < kTiles; ++tile) {
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      float value = sums[tile][i];
+      if (bias != nullptr) {
+        value = __fadd_rn(value, bias[min(first + RowOfSum(i), width - 1) + (is_up ? width : 0)]);
+      }
+      values[tile][i] = __bfloat162float(__float2bfloat16_rn(value));
+      if (is_up) handed[RowOfSum(i) * kTokens + TokenOfSum(tile, i)] = values[tile][i];
+    }
+  }
+  __syncthreads();
+  if (is_up) return;
+#pragma unroll
+  for (int tile = 0; tile < kTiles; ++tile) {
+#pragma unroll
+    for (int i = 0; i < 4; ++i) {
+      const int column = first + RowOfSum(i);
+      const int token = first_token + TokenOfSum(tile, i);
+      if (column >= width || token >= m) continue;
+      y[int64_t{token} * width + column] =
+          Gated(kind, values[tile][i], handed[RowOfSum(i) * kTokens + TokenOfSum(tile, i)]);
+    }
+  }
+}
+
+// Grid: x over groups of kRows weight rows, y over groups of kTokens tokens.
+template <int kTiles, int kWarps, bool kGated>
 __global__ void __launch_bounds__(32 * kWarps, 2)
     Chain(const __nv_bfloat16* __restrict__ x, int m, const __nv_bfloat16* __restrict__ w, int n,
-          int k, const float* __restrict__ bias, ProductOutput output, void* __restrict__ y) {
+          int k, const float* __restrict__ bias, Store store, void* __restrict__ y) {
   using T = Tiling<kTiles, kWarps>;
+  static_assert(!kGated || kWarps % 2 == 0);
   extern __shared__ __align__(256) uint8_t ring[];
   const uint32_t ring_address = static_cast<uint32_t>(__cvta_generic_to_shared(ring));
   const int first_row = blockIdx.x * T::kRows;
   const int first_token = blockIdx.y * T::kTokens;
   const int warp = threadIdx.x / 32;
   const int num_stages = (k + kStageK - 1) / kStageK;
+  // The weight row that stands at a place of the block.
+  const auto weight_row = [&](int place) {
+    if constexpr (!kGated) return min(first_row + place, n - 1);
+    const int column = first_row / 2 + place / (2 * kWarpRows) * kWarpRows + place % kWarpRows;
+    return min(column, n / 2 - 1) + place / kWarpRows % 2 * (n / 2);
+  };
 
   // Starts copy i of the thread for a stage. Rows past the last repeat it: what comes of them is
   // not stored. Columns past the last become zeros, which nothing reads, so that no warp parts
@@ -148,7 +245,7 @@ __global__ void __launch_bounds__(32 * kWarps, 2)
     const int piece = threadIdx.x % kPieces;
     const int column = stage * kStageK + piece * kPiece;
     const __nv_bfloat16* from = i < T::kWeightCopies
-                                    ? w + int64_t{min(first_row + row, n - 1)} * k
+                                    ? w + int64_t{weight_row(row)} * k
                                     : x + int64_t{min(first_token + row - T::kRows, m - 1)} * k;
     const uint32_t at = ring_address + stage % T::kStages * T::kStageBytes;
     const bool is_there = column < k;
@@ -162,11 +259,22 @@ __global__ void __launch_bounds__(32 * kWarps, 2)
   const uint32_t lane_tokens =
       PlaceOf(T::kRows + lane % 8 + (kTiles > 1 ? lane / 16 * 8 : 0), lane / 8 % 2);
 
+  // Weights are constants: they come while the kernels before this one still run.
   float sums[kTiles][4] = {};
 #pragma unroll 1
   for (int stage = 0; stage < T::kStages - 1; ++stage) {
 #pragma unroll
-    for (int i = 0; i < T::kCopies; ++i) copy(stage, i);
+    for (int i = 0; i < T::kWeightCopies; ++i) copy(stage, i);
+  }
+  BeginOverlapping();
+  float addends[kTiles][4] = {};
+  if (!kGated && store.output == ProductOutput::kAdd) {
+    LoadAddends<kTiles>(first_row, first_token, m, n, y, addends);
+  }
+#pragma unroll 1
+  for (int stage = 0; stage < T::kStages - 1; ++stage) {
+#pragma unroll
+    for (int i = T::kWeightCopies; i < T::kCopies; ++i) copy(stage, i);
     CommitCopies();
   }
 #pragma unroll 1
@@ -204,28 +312,23 @@ __global__ void __launch_bounds__(32 * kWarps, 2)
     CommitCopies();
   }
 
-  // sums[tile]: rows g and g + 8 of the warp, tokens 2 t and 2 t + 1 of the tile.
-  const int g = lane / 4;
-  const int t = lane % 4;
-#pragma unroll
-  for (int tile = 0; tile < kTiles; ++tile) {
-#pragma unroll
-    for (int i = 0; i < 4; ++i) {
-      const int row = first_row + warp * kWarpRows + g + i / 2 * 8;
-      const int token = first_token + tile * kTileTokens + 2 * t + i % 2;
-      if (row < n && token < m) {
-        StoreOutput(sums[tile][i], bias != nullptr ? bias + row : nullptr, output, y,
-                    int64_t{token} * n + row);
-      }
-    }
+  if constexpr (kGated) {
+    WaitForCopies<0>();  // the ring's place is used again
+    __syncthreads();
+    StoreGated<kTiles, kWarps>(sums, first_row / 2, first_token, m, n / 2, bias, store.kind,
+                               reinterpret_cast<float*>(ring), static_cast<__nv_bfloat16*>(y));
+  } else {
+    StoreSums<kTiles>(sums, addends, first_row, first_token, m, n, bias, store.output, y);
   }
 }
 
 __global__ void Finish(const float* sums, int64_t count, int n, const float* bias,
                        ProductOutput output, void* y) {
+  BeginOverlapping();
   const int64_t step = int64_t{gridDim.x} * blockDim.x;
   for (int64_t i = int64_t{blockIdx.x} * blockDim.x + threadIdx.x; i < count; i += step) {
-    StoreOutput(sums[i], bias != nullptr ? bias + i % n : nullptr, output, y, i);
+    const float addend = output == ProductOutput::kAdd ? static_cast<const float*>(y)[i] : 0.0f;
+    StoreOutput(sums[i], addend, bias != nullptr ? bias + i % n : nullptr, output, y, i);
   }
 }
 
@@ -236,7 +339,7 @@ struct Product {
   int32_t n;
   int32_t k;
   const float* bias;
-  ProductOutput output;
+  Store store;
   void* y;
 };
 
@@ -245,13 +348,13 @@ int32_t CeilDiv(int32_t a, int32_t b) { return (a + b - 1) / b; }
 template <int kTiles, int kWarps>
 void Launch(const Product& p, cudaStream_t stream) {
   using T = Tiling<kTiles, kWarps>;
-  cudaLaunchConfig_t config = {};
-  config.gridDim = dim3(CeilDiv(p.n, T::kRows), CeilDiv(p.m, T::kTokens));
-  config.blockDim = dim3(T::kThreads);
-  config.dynamicSmemBytes = T::kStages * T::kStageBytes;
-  config.stream = stream;
-  CUDA_REQUIRE_LAUNCHED(cudaLaunchKernelEx(&config, Chain<kTiles, kWarps>, p.x, p.m, p.w, p.n, p.k,
-                                           p.bias, p.output, p.y));
+  auto* kernel = Chain<kTiles, kWarps, false>;
+  if constexpr (kWarps % 2 == 0) {
+    if (p.store.is_gated) kernel = Chain<kTiles, kWarps, true>;
+  }
+  LaunchOverlapping(kernel, dim3(CeilDiv(p.n, T::kRows), CeilDiv(p.m, T::kTokens)),
+                    dim3(T::kThreads), T::kStages * T::kStageBytes, stream, p.x, p.m, p.w, p.n, p.k,
+                    p.bias, p.store, p.y);
 }
 
 // The wider block reads x (or, for many tokens, w) less often; the narrower one is for weights with
@@ -261,7 +364,8 @@ void LaunchNarrowOrWide(const Product& p, int32_t num_multiprocessors, cudaStrea
   const int64_t wide_blocks = int64_t{CeilDiv(p.n, Tiling<kTiles, kWide>::kRows)} *
                               CeilDiv(p.m, Tiling<kTiles, kWide>::kTokens);
   // Within 1/8 of a full device counts as full.
-  if (wide_blocks * 8 >= int64_t{num_multiprocessors} * 7) {
+  constexpr bool kPairs = kNarrow % 2 == 0;  // of warps, which a gate needs
+  if ((p.store.is_gated && !kPairs) || wide_blocks * 8 >= int64_t{num_multiprocessors} * 7) {
     Launch<kTiles, kWide>(p, stream);
   } else {
     Launch<kTiles, kNarrow>(p, stream);
@@ -271,8 +375,16 @@ void LaunchNarrowOrWide(const Product& p, int32_t num_multiprocessors, cudaStrea
 template <int kTiles, int kWarps>
 cudaError_t AllowRing() {
   using T = Tiling<kTiles, kWarps>;
-  return cudaFuncSetAttribute(Chain<kTiles, kWarps>, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                              T::kStages * T::kStageBytes);
+  constexpr auto kAttribute = cudaFuncAttributeMaxDynamicSharedMemorySize;
+  constexpr int kBytes = T::kStages * T::kStageBytes;
+  if constexpr (kWarps % 2 == 0) {
+    if (const cudaError_t error =
+            cudaFuncSetAttribute(Chain<kTiles, kWarps, true>, kAttribute, kBytes);
+        error != cudaSuccess) {
+      return error;
+    }
+  }
+  return cudaFuncSetAttribute(Chain<kTiles, kWarps, false>, kAttribute, kBytes);
 }
 
 }  // namespace
@@ -288,14 +400,16 @@ cudaError_t PrepareChain() {
   return cudaFuncGetAttributes(&attributes, Finish);
 }
 
-void LaunchChain(const __nv_bfloat16* x, int32_t m, const __nv_bfloat16* w, int32_t n, int32_t k,
-                 const float* bias, ProductOutput output, void* y, int32_t num_multiprocessors,
-                 cudaStream_t stream) {
-  KERNELS_REQUIRE(m > 0 && n > 0 && k > 0 && k % kStep == 0, "m %d, n %d, k %d", m, n, k);
-  KERNELS_REQUIRE(
-      reinterpret_cast<uintptr_t>(x) % 16 == 0 && reinterpret_cast<uintptr_t>(w) % 16 == 0,
-      "x %p, w %p", static_cast<const void*>(x), static_cast<const void*>(w));
-  const Product product = {x, m, w, n, k, bias, output, y};
+namespace {
+
+void LaunchProduct(const Product& product, int32_t num_multiprocessors, cudaStream_t stream) {
+  const int32_t m = product.m;
+  KERNELS_REQUIRE(m > 0 && product.n > 0 && product.k > 0 && product.k % kStep == 0,
+                  "m %d, n %d, k %d", m, product.n, product.k);
+  for (const void* pointer :
+       {static_cast<const void*>(product.x), static_cast<const void*>(product.w)}) {
+    KERNELS_REQUIRE(reinterpret_cast<uintptr_t>(pointer) % 16 == 0, "%p", pointer);
+  }
   if (m <= 8) {
     LaunchNarrowOrWide<1, 1, 2>(product, num_multiprocessors, stream);
   } else if (m <= 16) {
@@ -307,16 +421,30 @@ void LaunchChain(const __nv_bfloat16* x, int32_t m, const __nv_bfloat16* w, int3
   }
 }
 
+}  // namespace
+
+void LaunchChain(const __nv_bfloat16* x, int32_t m, const __nv_bfloat16* w, int32_t n, int32_t k,
+                 const float* bias, ProductOutput output, void* y, int32_t num_multiprocessors,
+                 cudaStream_t stream) {
+  LaunchProduct({x, m, w, n, k, bias, {output, false, GateKind::kSilu}, y}, num_multiprocessors,
+                stream);
+}
+
+void LaunchGatedChain(const __nv_bfloat16* x, int32_t m, const __nv_bfloat16* w, int32_t n,
+                      int32_t k, const float* bias, GateKind kind, __nv_bfloat16* y,
+                      int32_t num_multiprocessors, cudaStream_t stream) {
+  KERNELS_REQUIRE(n % 2 == 0, "n %d", n);
+  LaunchProduct({x, m, w, n, k, bias, {ProductOutput::kBf16, true, kind}, y}, num_multiprocessors,
+                stream);
+}
+
 void LaunchFinish(const float* sums, int32_t m, int32_t n, const float* bias, ProductOutput output,
                   void* y, cudaStream_t stream) {
   constexpr int kThreads = 256;
   constexpr int64_t kMostBlocks = 4096;
   const int64_t count = int64_t{m} * n;
-  cudaLaunchConfig_t config = {};
-  config.gridDim = dim3(std::min<int64_t>((count + kThreads - 1) / kThreads, kMostBlocks));
-  config.blockDim = dim3(kThreads);
-  config.stream = stream;
-  CUDA_REQUIRE_LAUNCHED(cudaLaunchKernelEx(&config, Finish, sums, count, n, bias, output, y));
+  LaunchOverlapping(Finish, dim3(std::min<int64_t>((count + kThreads - 1) / kThreads, kMostBlocks)),
+                    dim3(kThreads), 0, stream, sums, count, n, bias, output, y);
 }
 
 }  // namespace tandem::kernels::cuda

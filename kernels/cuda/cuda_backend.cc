@@ -169,8 +169,8 @@ absl::Status CudaBackend::Finish(int64_t mark) { return staging_->Finish(mark); 
 void* CudaBackend::Take(Scratch which, int64_t bytes) {
   Buffer& buffer = scratch_[which];
   if (buffer.bytes() < bytes) {
-    KERNELS_REQUIRE(captured_ == nullptr, "scratch %d grows to %lld bytes in a recorded step", which,
-                    static_cast<long long>(bytes));
+    KERNELS_REQUIRE(captured_ == nullptr, "scratch %d grows to %lld bytes in a recorded step",
+                    which, static_cast<long long>(bytes));
     // What is enqueued, and what was recorded, may still read the old one.
     cudaStreamSynchronize(stream_);
     DropGraphs();
@@ -252,10 +252,14 @@ void CudaBackend::GateUp(const GateUpArgs& args) {
   auto* normed = Take<__nv_bfloat16>(kNormed, int64_t{n} * weight.cols);
   auto* gate_up = Take<__nv_bfloat16>(kWide, int64_t{n} * weight.rows);
   auto* out = static_cast<__nv_bfloat16*>(args.out);
+  const auto* w = weight.storage.as<__nv_bfloat16>();
   LaunchNorm(args.residual, nullptr, n, args.norm, normed, stream_);
-  products_->Run(normed, n, weight.storage.as<__nv_bfloat16>(), weight.rows, weight.cols, args.bias,
-                 ProductOutput::kBf16, gate_up, stream_);
-  LaunchGate(gate_up, n, weight.rows / 2, args.kind, out, stream_);
+  if (!products_->RunGated(normed, n, w, weight.rows, weight.cols, args.bias, args.kind, out,
+                           stream_)) {
+    products_->Run(normed, n, w, weight.rows, weight.cols, args.bias, ProductOutput::kBf16, gate_up,
+                   stream_);
+    LaunchGate(gate_up, n, weight.rows / 2, args.kind, out, stream_);
+  }
   Show("ffn_norm", n, weight.cols, normed);
   Show("gated", n, weight.rows / 2, out);
 }

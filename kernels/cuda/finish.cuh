@@ -9,9 +9,10 @@
 
 namespace tandem::kernels::cuda {
 
-// y[index] from the sum. bias: null, or at this output's value.
-__device__ __forceinline__ void StoreOutput(float sum, const float* bias, ProductOutput output,
-                                            void* y, int64_t index) {
+// y[index] from the sum. addend: with kAdd what stands at y[index]. bias: null, or at this output's
+// value.
+__device__ __forceinline__ void StoreOutput(float sum, float addend, const float* bias,
+                                            ProductOutput output, void* y, int64_t index) {
   const float value = bias != nullptr ? __fadd_rn(sum, *bias) : sum;
   switch (output) {
     case ProductOutput::kBf16:
@@ -20,11 +21,9 @@ __device__ __forceinline__ void StoreOutput(float sum, const float* bias, Produc
     case ProductOutput::kF32:
       static_cast<float*>(y)[index] = value;
       break;
-    case ProductOutput::kAdd: {
-      float* out = static_cast<float*>(y) + index;
-      *out = __fadd_rn(*out, value);
+    case ProductOutput::kAdd:
+      static_cast<float*>(y)[index] = __fadd_rn(addend, value);
       break;
-    }
   }
 }
 

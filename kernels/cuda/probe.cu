@@ -46,12 +46,13 @@ __global__ void CountDifferences(const float* sums, const void* y, int64_t count
   for (int64_t i = FirstIndex(); i < count; i += IndexStep()) {
     if (output == ProductOutput::kBf16) {
       __nv_bfloat16 expected;
-      StoreOutput(sums[i], nullptr, output, &expected, 0);
+      StoreOutput(sums[i], 0.0f, nullptr, output, &expected, 0);
       found += __bfloat16_as_ushort(expected) !=
                __bfloat16_as_ushort(static_cast<const __nv_bfloat16*>(y)[i]);
     } else {
-      float expected = ProbeValue(i, seed);
-      StoreOutput(sums[i], nullptr, output, &expected, 0);
+      const float addend = ProbeValue(i, seed);
+      float expected;
+      StoreOutput(sums[i], addend, nullptr, output, &expected, 0);
       found += __float_as_uint(expected) != __float_as_uint(static_cast<const float*>(y)[i]);
     }
   }

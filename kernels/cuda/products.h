@@ -13,6 +13,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "kernels/ops.h"
 
 namespace tandem::kernels::cuda {
 
@@ -44,6 +45,11 @@ class Products final {
   // whoever waits for the stream.
   void Run(const __nv_bfloat16* x, int32_t m, const __nv_bfloat16* w, int32_t n, int32_t k,
            const float* bias, ProductOutput output, void* y, cudaStream_t stream);
+  // kind(gate) * up, y [m, n / 2], of a weight whose halves are gate and up, in one kernel, with
+  // the bits of Run to kBf16 and LaunchGate. False, and nothing is done, where Run would not take
+  // the chain kernel.
+  bool RunGated(const __nv_bfloat16* x, int32_t m, const __nv_bfloat16* w, int32_t n, int32_t k,
+                const float* bias, GateKind kind, __nv_bfloat16* y, cudaStream_t stream);
   // The chain kernel alone, for tests and probes.
   void RunChain(const __nv_bfloat16* x, int32_t m, const __nv_bfloat16* w, int32_t n, int32_t k,
                 const float* bias, ProductOutput output, void* y, cudaStream_t stream);

@@ -8,6 +8,7 @@
 
 #include "kernels/check.h"
 #include "kernels/cuda/launch.h"
+#include "kernels/cuda/programmatic.cuh"
 
 namespace tandem::kernels::cuda {
 namespace {
@@ -131,10 +132,19 @@ __global__ void __launch_bounds__(kWarp* kHeadsPerBlock) RopeKernel(RopeTask tas
   const int32_t lane = static_cast<int32_t>(threadIdx.x);
   const int32_t head_dim = task.head_dim;
   const int32_t all_heads = task.num_heads + 2 * task.num_kv_heads;
-  if (head_index >= all_heads) return;
   const bool is_q = head_index < task.num_heads;
+  const bool is_idle = task.rows.token[row] == kIdleToken;
+  const int32_t position = task.rows.row_position[row];
+  // REQUIRES a page; a scheduler's mistake must not write elsewhere.
+  const int32_t page =
+      is_q || is_idle
+          ? -1
+          : task.kv.page_table[int64_t{task.rows.slot[row]} * task.kv.max_pages_per_slot +
+                               position / kPageTokens];
+  BeginOverlapping();  // only the product is new
+  if (head_index >= all_heads) return;
   __nv_bfloat16* q = task.q + (int64_t{row} * task.num_heads + (is_q ? head_index : 0)) * head_dim;
-  if (task.rows.token[row] == kIdleToken) {
+  if (is_idle) {
     if (!is_q) return;
     for (int32_t d = lane; d < head_dim; d += kWarp) q[d] = __float2bfloat16_rn(0.0f);
     return;
@@ -143,7 +153,6 @@ __global__ void __launch_bounds__(kWarp* kHeadsPerBlock) RopeKernel(RopeTask tas
   const __nv_bfloat16* from = task.qkv + (int64_t{row} * all_heads + head_index) * head_dim;
   for (int32_t d = lane; d < head_dim; d += kWarp) head[d] = __bfloat162float(from[d]);
   __syncwarp();
-  const int32_t position = task.rows.row_position[row];
   const int32_t side = head_index >= task.num_heads + task.num_kv_heads ? 1 : 0;
   if (side == 0) {
     const Norm& norm = is_q ? task.q_norm : task.k_norm;
@@ -154,11 +163,8 @@ __global__ void __launch_bounds__(kWarp* kHeadsPerBlock) RopeKernel(RopeTask tas
     for (int32_t d = lane; d < head_dim; d += kWarp) q[d] = __float2bfloat16_rn(head[d]);
     return;
   }
+  if (page < 0) return;
   const int32_t kv_head = head_index - task.num_heads - side * task.num_kv_heads;
-  const int32_t page =
-      task.kv.page_table[int64_t{task.rows.slot[row]} * task.kv.max_pages_per_slot +
-                         position / kPageTokens];
-  if (page < 0) return;  // REQUIRES a page; a scheduler's mistake must not write elsewhere
   StoreHead(task.kv, VectorIndex(task.kv, task.layer, page, side, kv_head, position % kPageTokens),
             head);
 }
@@ -166,6 +172,7 @@ __global__ void __launch_bounds__(kWarp* kHeadsPerBlock) RopeKernel(RopeTask tas
 // Grid: layer x side x kv head, whose tokens of a page stand next to each other.
 __global__ void __launch_bounds__(kCopyThreads)
     CopyPageKernel(KvPool kv, int32_t from_page, int32_t to_page, int32_t num_tokens) {
+  BeginOverlapping();
   const int32_t kv_head = static_cast<int32_t>(blockIdx.x) % kv.num_kv_heads;
   const int32_t side = static_cast<int32_t>(blockIdx.x) / kv.num_kv_heads % 2;
   const int32_t layer = static_cast<int32_t>(blockIdx.x) / kv.num_kv_heads / 2;
@@ -214,7 +221,7 @@ void LaunchRope(const RopeArgs& args, cudaStream_t stream) {
                          args.q};
   const int32_t all_heads = args.shape.num_heads + 2 * args.shape.num_kv_heads;
   const dim3 grid(args.rows.num_rows, (all_heads + kHeadsPerBlock - 1) / kHeadsPerBlock);
-  RopeKernel<<<grid, dim3(kWarp, kHeadsPerBlock), 0, stream>>>(task);
+  LaunchOverlapping(RopeKernel, grid, dim3(kWarp, kHeadsPerBlock), 0, stream, task);
 }
 
 void LaunchCopyPage(const KvPool& kv, int32_t from_page, int32_t to_page, int32_t num_tokens,
@@ -224,8 +231,9 @@ void LaunchCopyPage(const KvPool& kv, int32_t from_page, int32_t to_page, int32_
                   "pages %d and %d of %d", from_page, to_page, kv.num_pages);
   KERNELS_REQUIRE(num_tokens > 0 && num_tokens <= kPageTokens, "%d tokens", num_tokens);
   KERNELS_REQUIRE(kv.head_dim % 16 == 0, "head_dim %d", kv.head_dim);
-  CopyPageKernel<<<kv.num_layers * 2 * kv.num_kv_heads, kCopyThreads, 0, stream>>>(
-      kv, from_page, to_page, num_tokens);
+  LaunchOverlapping(CopyPageKernel, dim3(kv.num_layers * 2 * kv.num_kv_heads), dim3(kCopyThreads),
+                    0, stream, kv, from_page, to_page, num_tokens);
+  Settle(stream);
 }
 
 }  // namespace tandem::kernels::cuda

@@ -13,6 +13,8 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "kernels/cuda/chain.h"
+#include "kernels/cuda/launch.h"
 #include "kernels/reference/dequantize.h"
 #include "tests/kernels/cuda/cuda_arrays.h"
 
@@ -198,6 +200,32 @@ TEST_F(ProductsTest, ARowAloneHasTheBitsThatItHasAmong300) {
           const auto alone = data.Bits(*products_, false, row, 1, with_bias, output);
           EXPECT_TRUE(std::equal(alone.begin(), alone.end(), all.begin() + size_t(row) * n))
               << Name(row, n, k, output, with_bias);
+        }
+      }
+    }
+  }
+}
+
+// Fused and separate. Few multiprocessors make the blocks wide.
+TEST_F(ProductsTest, AGateInTheChainHasTheBitsOfTheProductThenTheGate) {
+  const int32_t k = 144;
+  for (const int32_t n : {2, 36, 262, 3072}) {
+    Case data(kMaxRows, n, k);
+    for (const int32_t m : kRowCounts) {
+      for (const GateKind kind : {GateKind::kSilu, GateKind::kGeluTanh, GateKind::kGeluErf}) {
+        for (const int32_t multiprocessors : {1, 1000}) {
+          const bool with_bias = (m + multiprocessors) % 2 == 0;
+          const size_t count = size_t(m) * (n / 2);
+          data.Bits(*products_, true, 0, m, with_bias, ProductOutput::kBf16);
+          auto* y = reinterpret_cast<__nv_bfloat16*>(data.y.get());
+          auto separate = AllocateDevice<uint16_t>(count), fused = AllocateDevice<uint16_t>(count);
+          ASSERT_TRUE(separate.ok() && fused.ok());
+          LaunchGate(y, m, n / 2, kind, reinterpret_cast<__nv_bfloat16*>(separate->get()), nullptr);
+          LaunchGatedChain(data.X(), m, data.W(), n, k, with_bias ? data.bias.get() : nullptr, kind,
+                           reinterpret_cast<__nv_bfloat16*>(fused->get()), multiprocessors,
+                           nullptr);
+          EXPECT_TRUE(ToHost(fused->get(), count) == ToHost(separate->get(), count))
+              << Name(m, n, k, ProductOutput::kBf16, with_bias);
         }
       }
     }
