@@ -39,7 +39,9 @@
 // same K and V bits again into a page with one owner (a shared page is copied first). At most
 // kMaxFetches wait per session. It may reach max_rewind below the longest that was ever confirmed,
 // and up to the last held token. A Fetch whose position a later Extend cuts, or leaves out of that
-// reach, stays unanswered.
+// reach, stays unanswered. Each Fetch of lists (kMore) also doubles the session's own K', and once
+// that is at its limit its K, for the Candidates that follow: a session whose lists do not decide
+// asks ever less. Decisions do not depend on the sizes.
 //
 // Choices. One prefill of all tokens but the last; then each choice has the full pages in common, a
 // copy of the partial page, and runs the last row itself, with its own draw.

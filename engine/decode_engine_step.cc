@@ -12,8 +12,21 @@
 
 namespace tandem {
 
+namespace {
+
 // Rows of this many tokens that came at once are still decode rows.
 constexpr int32_t kMaxDecodeRows = 8;
+
+// A session whose lists did not decide gets longer ones from here on: K' doubled, then K.
+void WidenLists(kernels::DrawParams* params) {
+  if (params->num_perturbed < kernels::kMaxPerturbed) {
+    params->num_perturbed = std::min(2 * params->num_perturbed, kernels::kMaxPerturbed);
+  } else {
+    params->num_top = std::min(2 * params->num_top, kernels::kMaxTop);
+  }
+}
+
+}  // namespace
 
 // Rows that the session can run now, a fetch aside.
 int32_t EngineState::PendingRows(const Session& session) const {
@@ -180,6 +193,7 @@ void EngineState::StageFetch(Session* session, Step* step) {
     params.num_top = command.num_top;
     params.num_perturbed = command.num_perturbed;
     slots->SetParams(session->slot, params);
+    WidenLists(&session->params);
   } else {
     staging.raw_fetch_rows.push_back(index);
     record.row.resize(vocab_size);

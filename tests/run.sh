@@ -3,7 +3,8 @@
 #
 #   tests/run.sh                 everything: release tests, then ASan+UBSan, then TSan
 #   tests/run.sh release ...     only the named parts: release asan tsan
-# Environment: TANDEM_JOBS (build and test jobs), TANDEM_CACHE, TANDEM_TEST_MODEL (a model file instead of the default).
+# Environment: TANDEM_JOBS (build and test jobs), TANDEM_CACHE, TANDEM_TEST_MODEL (a model file instead of the default),
+# TANDEM_EXHAUSTIVE (set: proofs over every float, 10,000,000 draws a set, whole vocabularies: many minutes, name the tests).
 # The last line reads "N passed, N failed, N skipped", counted over all parts; the exit status is 0 iff none failed.
 set -euo pipefail
 . "$(dirname "${BASH_SOURCE[0]}")/../deploy/local/common.sh"

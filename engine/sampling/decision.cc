@@ -11,8 +11,23 @@
 namespace tandem {
 namespace {
 
+constexpr size_t kRoom = 256;  // tokens that are appended before memory grows
+
 bool Has(std::span<const uint32_t> bits, int32_t id) {
   return bits.empty() || ((bits[id / 32] >> (id % 32)) & 1u) != 0;
+}
+
+// Ids of the vocabulary that both sets have.
+int32_t CountBoth(std::span<const uint32_t> a, std::span<const uint32_t> b, int32_t vocab_size) {
+  if (a.empty() && b.empty()) return vocab_size;
+  int32_t count = 0;
+  for (int32_t first = 0; first < vocab_size; first += 32) {
+    uint32_t word = vocab_size - first < 32 ? (1u << (vocab_size - first)) - 1 : ~0u;
+    if (!a.empty()) word &= a[first / 32];
+    if (!b.empty()) word &= b[first / 32];
+    count += std::popcount(word);
+  }
+  return count;
 }
 
 }  // namespace
@@ -28,14 +43,15 @@ Decider::Decider(const SamplingParameters& parameters, uint32_t choice, int32_t 
       report_ids_(parameters.report_ids) {
   TANDEM_CHECK(defined_bits.empty() || defined_bits.size() == (size_t(vocab_size) + 31) / 32)
       << "defined_bits has " << defined_bits.size() << " words for " << vocab_size << " ids";
-  for (int32_t id = 0; id < vocab_size; ++id) {
-    num_in_row_ += Has(allowed_bits_, id) && Has(defined_bits_, id);
-  }
+  num_in_row_ = CountBoth(allowed_bits_, defined_bits_, vocab_size);
   for (const int32_t id : end_ids_) {
     num_end_ids_in_row_ += Has(allowed_bits_, id) && Has(defined_bits_, id);
   }
   for (const auto& [id, bias] : parameters.logit_bias) edits_[id].bias = bias;
-  tokens_.reserve(tokens.size() + 256);
+  tokens_.reserve(tokens.size() + kRoom);
+  if (HasPenalties()) {
+    edits_.reserve(std::min<size_t>(edits_.size() + tokens.size() + kRoom, vocab_size));
+  }
   for (const int32_t token : tokens) Append(token);
 }
 
@@ -99,8 +115,15 @@ float Decider::PerturbedOf(float s, int32_t id) const {
 std::vector<Decider::Ranked> Decider::RankedRow(std::span<const float> raw_logits) const {
   std::vector<Ranked> row;
   row.reserve(raw_logits.size());
+  const kernels::LogitEdit none;
   for (int32_t id = 0; id < vocab_size_; ++id) {
-    if (InRow(id)) row.push_back({id, Adjusted(id, raw_logits[id])});
+    row.push_back({id, kernels::AdjustedLogit(raw_logits[id], none, params_)});
+  }
+  for (const auto& [id, edit] : edits_) {
+    row[id].adjusted = kernels::AdjustedLogit(raw_logits[id], edit, params_);
+  }
+  if (NumInRow() < vocab_size_) {
+    std::erase_if(row, [this](const Ranked& entry) { return !InRow(entry.id); });
   }
   std::sort(row.begin(), row.end(), [](const Ranked& a, const Ranked& b) {
     return a.adjusted != b.adjusted ? a.adjusted > b.adjusted : a.id < b.id;

@@ -4,11 +4,13 @@
 // What is checked of the lists (list_decision.cc): sizes, ids, edits, perturbed values and orders
 // of every entry; ranks and masses exactly for entries of the top list, and within the bounds that
 // the order implies for the others; that no entry of the top list is missing from the perturbed
-// list. What is not: that no other id belongs in a list.
+// list, and none of the perturbed list stands twice. What is not: that no other id belongs in a
+// list.
 //
 // Thread-safety: const calls may run at the same time; Append may not.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <span>
 #include <string>
@@ -44,16 +46,16 @@ class Decider final {
           std::span<const int32_t> tokens, int32_t vocab_size,
           std::span<const uint32_t> defined_bits);
 
-  // Appends a decided token: constant time whatever the windows. REQUIRES a token of the
-  // vocabulary.
+  // Appends a decided token: constant time whatever the windows, and no memory but what doubles as
+  // the sequence does. REQUIRES a token of the vocabulary.
   void Append(int32_t token);
   // The position to decide: number of tokens so far.
   int32_t position() const { return static_cast<int32_t>(tokens_.size()); }
   const std::vector<int32_t>& tokens() const { return tokens_; }
   const kernels::DrawParams& params() const { return params_; }
 
-  // Does not look at summary.drawn: whether the worker's own draw is equal is the caller's to
-  // count.
+  // Allocates nothing but the text of a fault. Does not look at summary.drawn: whether the worker's
+  // own draw is equal is the caller's to count.
   Decision DecideFromCandidates(const Candidates& candidates) const;
   // raw_logits: [vocab_size]. The definition that everything else is held to; never kUndecided.
   Decision DecideFromRow(std::span<const float> raw_logits) const;
@@ -78,13 +80,14 @@ class Decider final {
   std::vector<Ranked> RankedRow(std::span<const float> raw_logits) const;
   float PerturbedOf(float s, int32_t id) const;
   void AddRawPart(std::span<const float> raw_logits, Candidates* out) const;
-  // Empty, or what differs. top_masses: out, mass above of each top entry and, last, of what
-  // follows them [num_top + 1].
-  std::string CheckTop(const Candidates& candidates, std::vector<uint64_t>* top_masses) const;
-  std::string CheckTotals(const Candidates& candidates,
-                          const std::vector<uint64_t>& top_masses) const;
-  std::string CheckPerturbed(const Candidates& candidates,
-                             const std::vector<uint64_t>& top_masses) const;
+  // Mass above each top entry and, last, above what follows them.
+  using TopMasses = std::array<uint64_t, kernels::kMaxTop + 1>;
+  // Each gives nothing, or what differs; top_masses comes out of the first. None allocates where
+  // nothing differs.
+  std::string CheckTop(const Candidates& candidates, TopMasses* top_masses) const;
+  std::string CheckTotals(const Candidates& candidates, const TopMasses& top_masses) const;
+  std::string CheckPerturbed(const Candidates& candidates, const TopMasses& top_masses) const;
+  std::string CheckRanks(const Candidates& candidates, const TopMasses& top_masses) const;
   std::string CheckPerturbedIsComplete(const Candidates& candidates) const;
   std::string CheckRawPart(const Candidates& candidates) const;
   std::string CheckEntry(const char* list, size_t index, int32_t id, float raw,

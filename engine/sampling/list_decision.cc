@@ -1,5 +1,6 @@
 // The decision from a worker's lists, after checking everything that this side can compute.
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <limits>
 
@@ -17,14 +18,6 @@ std::string Difference(const Parts&... parts) {
   return absl::StrCat(parts...);
 }
 
-bool AreDistinct(const std::vector<kernels::PerturbedEntry>& entries) {
-  std::vector<int32_t> ids;
-  ids.reserve(entries.size());
-  for (const kernels::PerturbedEntry& entry : entries) ids.push_back(entry.id);
-  std::sort(ids.begin(), ids.end());
-  return std::adjacent_find(ids.begin(), ids.end()) == ids.end();
-}
-
 // Mass of `count` ids whose weights lie between low and high.
 struct MassBounds {
   uint64_t low;
@@ -34,6 +27,33 @@ struct MassBounds {
         high(start + static_cast<uint64_t>(count) * high_weight) {}
   bool Holds(uint64_t mass) const { return mass >= low && mass <= high; }
 };
+
+constexpr size_t kTogether = 8;
+
+// fp32(s + G) of `count` <= kTogether entries. In loops of constant length without a branch, which
+// the compiler vectorises: most of what a decision costs is noise.
+template <typename Entry>
+void PerturbedValues(const kernels::DrawParams& params, int32_t position, float row_max,
+                     const Entry* entries, size_t count, float* values) {
+  uint32_t ids[kTogether] = {};
+  uint32_t words[kTogether];
+  for (size_t i = 0; i < count; ++i) {
+    ids[i] = static_cast<uint32_t>(entries[i].id);
+    values[i] = kernels::ScaledLogit(entries[i].adjusted, row_max, params);
+  }
+  if (params.greedy) return;
+  for (size_t i = 0; i < kTogether; ++i) {
+    const kernels::PhiloxBlock block =
+        kernels::DrawWords(params.seed, params.choice, position, ids[i] >> 2);
+    const uint32_t is_odd = 0u - (ids[i] & 1u), is_upper = 0u - ((ids[i] >> 1) & 1u);
+    words[i] =
+        kernels::SelectBits(is_upper, kernels::SelectBits(is_odd, block.word[3], block.word[2]),
+                            kernels::SelectBits(is_odd, block.word[1], block.word[0]));
+  }
+  float noise[kTogether];
+  for (size_t i = 0; i < kTogether; ++i) noise[i] = kernels::GumbelOfWord(words[i]);
+  for (size_t i = 0; i < count; ++i) values[i] = values[i] + noise[i];
+}
 
 }  // namespace
 
@@ -46,11 +66,10 @@ std::string Decider::CheckEntry(const char* list, size_t index, int32_t id, floa
   return Difference(list, "[", index, "] id ", id, " is adjusted to ", adjusted, ": here ", mine);
 }
 
-std::string Decider::CheckTop(const Candidates& candidates,
-                              std::vector<uint64_t>* top_masses) const {
+std::string Decider::CheckTop(const Candidates& candidates, TopMasses* top_masses) const {
   const std::vector<kernels::TopEntry>& top = candidates.top;
   const kernels::RowSummary& summary = candidates.summary;
-  top_masses->assign(1, 0);
+  (*top_masses)[0] = 0;
   for (size_t i = 0; i < top.size(); ++i) {
     std::string why = CheckEntry("top", i, top[i].id, top[i].raw, top[i].adjusted);
     if (!why.empty()) return why;
@@ -59,7 +78,7 @@ std::string Decider::CheckTop(const Candidates& candidates,
       return Difference("top[", i, "] does not follow top[", i - 1, "] in the order of ranks");
     }
     const float s = kernels::ScaledLogit(top[i].adjusted, top[0].adjusted, params_);
-    top_masses->push_back(top_masses->back() + kernels::DrawWeight(s));
+    (*top_masses)[i + 1] = (*top_masses)[i] + kernels::DrawWeight(s);
   }
   if (summary.row_max != top[0].adjusted) {
     return Difference("row_max is ", summary.row_max, ": top[0] is ", top[0].adjusted);
@@ -67,18 +86,18 @@ std::string Decider::CheckTop(const Candidates& candidates,
   return "";
 }
 
-std::string Decider::CheckTotals(const Candidates& candidates,
-                                 const std::vector<uint64_t>& top_masses) const {
+std::string Decider::CheckTotals(const Candidates& candidates, const TopMasses& top_masses) const {
   const kernels::RowSummary& summary = candidates.summary;
+  const uint64_t top_mass = top_masses[candidates.top.size()];
   const float last_s =
       kernels::ScaledLogit(candidates.top.back().adjusted, summary.row_max, params_);
   const uint64_t last_weight = kernels::DrawWeight(last_s);
   const auto bounds = [&](int32_t num_ids) {  // of the mass of the first num_ids ids
-    return MassBounds(top_masses.back(), num_ids - summary.num_top, 0, last_weight);
+    return MassBounds(top_mass, num_ids - summary.num_top, 0, last_weight);
   };
   if (!bounds(summary.num_in_row).Holds(summary.total_weight)) {
     return Difference("total_weight ", summary.total_weight, " cannot be: the top list has ",
-                      top_masses.back(), " of ", summary.num_top, " ids");
+                      top_mass, " of ", summary.num_top, " ids");
   }
   const int32_t top_k = params_.top_k;
   bool top_k_holds;
@@ -96,29 +115,19 @@ std::string Decider::CheckTotals(const Candidates& candidates,
 }
 
 std::string Decider::CheckPerturbed(const Candidates& candidates,
-                                    const std::vector<uint64_t>& top_masses) const {
-  const std::vector<kernels::TopEntry>& top = candidates.top;
+                                    const TopMasses& top_masses) const {
   const std::vector<kernels::PerturbedEntry>& list = candidates.perturbed;
   const kernels::RowSummary& summary = candidates.summary;
-  const auto weight_of = [&](float adjusted) {
-    return kernels::DrawWeight(kernels::ScaledLogit(adjusted, summary.row_max, params_));
-  };
-  // Whether b, of a later rank than a, can have its mass: a's, a itself, and what stands between.
-  const auto follows = [&](int32_t rank_a, uint64_t mass_a, float adjusted_a, int32_t id_a,
-                           const kernels::PerturbedEntry& b) {
-    const uint64_t weight_a = weight_of(adjusted_a);
-    return kernels::ComesBefore(adjusted_a, id_a, b.adjusted, b.id) &&
-           MassBounds(mass_a + weight_a, b.rank - rank_a - 1, weight_of(b.adjusted), weight_a)
-               .Holds(b.mass_above);
-  };
-
-  if (!AreDistinct(list)) return "the perturbed list has an id twice";
+  float values[kTogether];
   for (size_t i = 0; i < list.size(); ++i) {
     const kernels::PerturbedEntry& entry = list[i];
     std::string why = CheckEntry("perturbed", i, entry.id, entry.raw, entry.adjusted);
     if (!why.empty()) return why;
-    const float s = kernels::ScaledLogit(entry.adjusted, summary.row_max, params_);
-    const float mine = PerturbedOf(s, entry.id);
+    if (i % kTogether == 0) {
+      PerturbedValues(params_, position(), summary.row_max, &entry,
+                      std::min(kTogether, list.size() - i), values);
+    }
+    const float mine = values[i % kTogether];
     if (entry.perturbed != mine) {
       return Difference("perturbed[", i, "] id ", entry.id, " has value ", entry.perturbed,
                         ": here ", mine);
@@ -131,30 +140,59 @@ std::string Decider::CheckPerturbed(const Candidates& candidates,
     if (entry.rank < 0 || entry.rank >= summary.num_in_row) {
       return Difference("perturbed[", i, "] has rank ", entry.rank, " of ", summary.num_in_row);
     }
+    const auto is_same = [&](const auto& other) { return other.id == entry.id; };
+    const bool is_twice = std::any_of(list.begin(), list.begin() + i, is_same) ||
+                          (entry.rank >= summary.num_top &&
+                           std::any_of(candidates.top.begin(), candidates.top.end(), is_same));
+    if (is_twice) return Difference("perturbed[", i, "] id ", entry.id, " is in the lists twice");
+  }
+  return CheckRanks(candidates, top_masses);
+}
+
+std::string Decider::CheckRanks(const Candidates& candidates, const TopMasses& top_masses) const {
+  const std::vector<kernels::TopEntry>& top = candidates.top;
+  const kernels::RowSummary& summary = candidates.summary;
+  std::array<const kernels::PerturbedEntry*, kernels::kMaxPerturbed> by_rank;
+  size_t count = 0;
+  for (const kernels::PerturbedEntry& entry : candidates.perturbed) by_rank[count++] = &entry;
+  std::sort(by_rank.begin(), by_rank.begin() + count,
+            [](const auto* a, const auto* b) { return a->rank < b->rank; });
+  // The last id whose place is known, and what an id of a later rank can have above it: that id's
+  // own mass, that id, and what stands between, whose weights lie between the two. What holds for
+  // neighbours holds for all pairs.
+  struct Known {
+    int32_t rank;
+    int32_t id;
+    float adjusted;
+    uint64_t mass_above;
+    uint64_t weight;
+  };
+  const size_t last = top.size() - 1;
+  Known known{static_cast<int32_t>(last), top[last].id, top[last].adjusted, top_masses[last],
+              top_masses[last + 1] - top_masses[last]};
+  for (size_t i = 0; i < count; ++i) {
+    const kernels::PerturbedEntry& entry = *by_rank[i];
     bool holds;
     if (entry.rank < summary.num_top) {
       const kernels::TopEntry& same = top[entry.rank];
       holds = same.id == entry.id && same.raw == entry.raw &&
               entry.mass_above == top_masses[entry.rank];
     } else {
-      const size_t last = top.size() - 1;
-      holds = follows(static_cast<int32_t>(last), top_masses[last], top[last].adjusted,
-                      top[last].id, entry) &&
-              entry.mass_above + weight_of(entry.adjusted) <= summary.total_weight;
-    }
-    for (size_t j = 0; holds && j < i; ++j) {
-      const kernels::PerturbedEntry& other = list[j];
-      holds = entry.rank > other.rank
-                  ? follows(other.rank, other.mass_above, other.adjusted, other.id, entry)
-                  : entry.rank < other.rank &&
-                        follows(entry.rank, entry.mass_above, entry.adjusted, entry.id, other);
+      const uint64_t weight =
+          kernels::DrawWeight(kernels::ScaledLogit(entry.adjusted, summary.row_max, params_));
+      holds = entry.rank > known.rank &&
+              kernels::ComesBefore(known.adjusted, known.id, entry.adjusted, entry.id) &&
+              MassBounds(known.mass_above + known.weight, entry.rank - known.rank - 1, weight,
+                         known.weight)
+                  .Holds(entry.mass_above) &&
+              entry.mass_above + weight <= summary.total_weight;
+      known = {entry.rank, entry.id, entry.adjusted, entry.mass_above, weight};
     }
     if (!holds) {
-      return Difference("perturbed[", i, "] id ", entry.id, " cannot have rank ", entry.rank,
+      return Difference("perturbed id ", entry.id, " cannot have rank ", entry.rank,
                         " and mass above ", entry.mass_above);
     }
   }
-
   return "";
 }
 
@@ -172,13 +210,19 @@ std::string Decider::CheckPerturbedIsComplete(const Candidates& candidates) cons
     return Difference("next_perturbed ", summary.next_perturbed, " is above the list's last ",
                       list.back().perturbed);
   }
+  std::array<bool, kernels::kMaxTop> is_listed;  // by rank
+  std::fill_n(is_listed.begin(), top.size(), false);
+  for (const kernels::PerturbedEntry& entry : list) {
+    if (entry.rank < summary.num_top) is_listed[entry.rank] = true;
+  }
+  float values[kTogether];
   for (size_t rank = 0; rank < top.size(); ++rank) {
-    const auto is_same = [&](const kernels::PerturbedEntry& entry) {
-      return entry.rank == static_cast<int32_t>(rank);
-    };
-    if (std::any_of(list.begin(), list.end(), is_same)) continue;
-    const float s = kernels::ScaledLogit(top[rank].adjusted, summary.row_max, params_);
-    const float value = PerturbedOf(s, top[rank].id);
+    if (rank % kTogether == 0) {
+      PerturbedValues(params_, position(), summary.row_max, &top[rank],
+                      std::min(kTogether, top.size() - rank), values);
+    }
+    const float value = values[rank % kTogether];
+    if (is_listed[rank]) continue;
     if (value > summary.next_perturbed ||
         kernels::ComesBefore(value, top[rank].id, list.back().perturbed, list.back().id)) {
       return Difference("the perturbed list lacks id ", top[rank].id, " of value ", value);
@@ -258,7 +302,7 @@ Decision Decider::DecideFromCandidates(const Candidates& candidates) const {
                             summary.num_top, " and ", summary.num_perturbed, " of ",
                             summary.num_in_row));
   }
-  std::vector<uint64_t> top_masses;
+  TopMasses top_masses;
   std::string why = CheckTop(candidates, &top_masses);
   if (why.empty()) why = CheckTotals(candidates, top_masses);
   if (why.empty()) why = CheckPerturbed(candidates, top_masses);

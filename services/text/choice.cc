@@ -86,6 +86,7 @@ void Choice::OnCandidates(const pb::Candidates& event, Nanos now, SessionOutput*
 
 void Choice::DecideWhatIsPending(Nanos now, SessionOutput* out) {
   while (state_ == State::kWaiting && !paused_ && !pending_.empty()) {
+    if (by_row_) return FetchRow(out);
     Act(decider_.DecideFromCandidates(pending_.front().candidates), now, out);
   }
 }
@@ -104,6 +105,7 @@ void Choice::Act(const Decision& decision, Nanos now, SessionOutput* out) {
       return FetchMore(out);
     case Decision::Kind::kFault:
       counters_.set_faults(counters_.faults() + 1);
+      by_row_ = true;
       return FetchRow(out);
     case Decision::Kind::kNoToken:
       return Finish(v1::FINISH_REASON_ERROR,

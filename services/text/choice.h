@@ -11,7 +11,8 @@
 // on another worker.
 //
 // Deciding: the worker's lists first (Decider); where they do not decide, wider ones, K' doubled up
-// to the worker's limit, then K; then the whole row.
+// to the worker's limit, then K; then the whole row. After a fault (an entry is not what this side
+// computes) every position is decided from its row.
 //
 // Run-ahead: a worker sends candidates of up to run_ahead + 1 positions before the first of them is
 // confirmed. They wait here and are decided in order. What is decided goes out as Extend, positions
@@ -135,6 +136,7 @@ class Choice final {
   int32_t fetch_top_ = 0;        // sizes of the lists that were asked for
   int32_t fetch_perturbed_ = 0;
   bool fetching_row_ = false;
+  bool by_row_ = false;     // after a fault
   std::vector<float> row_;  // received so far; whole once the decision is made from it
 
   int32_t output_tokens_ = 0;

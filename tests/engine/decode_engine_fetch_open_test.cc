@@ -60,7 +60,7 @@ TEST_F(DecodeEngineProtocol, FetchMoreGivesLargerListsOfTheSameRow) {
   EXPECT_EQ(large.perturbed[0].id, small.perturbed[0].id);
   const Decider decider(sampling, 0, 40, tokens, world.vocab_size(), {});
   EXPECT_EQ(decider.DecideFromCandidates(large).token, decider.DecideFromRow(Logits(tokens)).token);
-  // The next Candidates have the session's own sizes again.
+  // The next Candidates do not have the fetched sizes.
   const int32_t token = decider.DecideFromCandidates(large).token;
   const bool differs = small.summary.drawn >= 0 && small.summary.drawn != token;
   EXPECT_FALSE(differs);

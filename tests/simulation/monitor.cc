@@ -207,6 +207,7 @@ void Monitor::BeforeFetch(const FetchCommand& command, Nanos now) {
     return;
   }
   session->fetches.push_back(command);
+  session->num_widenings += command.what == FetchCommand::What::kMore;
 }
 
 void Monitor::BeforeClose(const CloseCommand& command) {

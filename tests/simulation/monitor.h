@@ -71,6 +71,7 @@ class Monitor final {
     int64_t cost = 0;  // tokens that its group reserves
     int32_t num_top = 0;
     int32_t num_perturbed = 0;
+    int32_t num_widenings = 0;  // fetches of lists whose effect on the sizes was not seen yet
     Nanos deadline = kNoDeadline;
     bool is_admitted = false;
     bool has_candidates = false;

@@ -95,6 +95,18 @@ void Monitor::OnCandidates(const CandidatesEvent& event, Session* session) {
   violation_.Require(ahead <= session->run_ahead, "Candidates for position ", held, ", ", ahead,
                      " draws are not confirmed, run_ahead is ", session->run_ahead, ", for ",
                      Text(*session));
+  // A fetch widens the lists of the rows that are launched after it, whenever that is.
+  const auto is_wider = [&] {
+    return event.candidates.top.size() > static_cast<size_t>(session->num_top) ||
+           event.candidates.perturbed.size() > static_cast<size_t>(session->num_perturbed);
+  };
+  for (; is_wider() && session->num_widenings > 0; --session->num_widenings) {
+    if (session->num_perturbed < kernels::kMaxPerturbed) {
+      session->num_perturbed = std::min(2 * session->num_perturbed, kernels::kMaxPerturbed);
+    } else {
+      session->num_top = std::min(2 * session->num_top, kernels::kMaxTop);
+    }
+  }
   CheckLists(event.candidates, held, session->num_top, session->num_perturbed, *session);
   if (violation_.any()) return;
   session->has_candidates = true;

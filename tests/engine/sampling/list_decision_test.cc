@@ -42,7 +42,7 @@ std::vector<int32_t> KeptIds(const RandomCase& it, const Decider& decider) {
 TEST(ListDecision, EqualsTheFullRowsDecisionOrIsUndecidedWhereItMayBe) {
   std::mt19937_64 random(7);
   int64_t num_decided = 0, num_undecided = 0, num_empty = 0;
-  for (int64_t i = 0; i < 300000; ++i) {
+  for (int64_t i = 0; i < 100000; ++i) {
     const RandomCase it = MakeRandomCase(random, 1024);
     ASSERT_EQ(Validate(it.parameters, it.vocab_size).ToString(), "OK");
     const Decider decider = MakeDecider(it);
@@ -68,9 +68,9 @@ TEST(ListDecision, EqualsTheFullRowsDecisionOrIsUndecidedWhereItMayBe) {
       ASSERT_EQ(std::find(kept.begin(), kept.end(), entry.id), kept.end()) << "case " << i;
     }
   }
-  EXPECT_GT(num_undecided, 1000);
+  EXPECT_GT(num_undecided, 300);
   EXPECT_GT(num_empty, 100);
-  EXPECT_GT(num_decided, 280000);
+  EXPECT_GT(num_decided, 90000);
 }
 
 TEST(ListDecision, DoesNotDependOnTheSizesOfTheLists) {

@@ -1,22 +1,50 @@
-"""Writes vectors.json: decisions of the sampling contract, computed apart from Tandem's code.
+#!/usr/bin/env python3
+"""Writes vectors.json: the sampling contract computed a second time, apart from Tandem's code.
 
-Everything that the contract rounds to fp32 is rounded with numpy.float32; exp, log and the noise are
-taken in double, so that a token is recorded only where no double within 1e-4 of the best perturbed
-value, and no mass within 1e-4 of a cut, could change it. Philox4x32-10 is written out from the paper
-(Salmon, Moraes, Dror, Shaw, SC 2011).
+Usage: make_vectors.py > vectors.json        (Python 3.11, numpy)
 
-Run: python3 make_vectors.py > vectors.json     (python 3.11, numpy)
+README.md is the description that this follows. Every fp32 operation is one numpy.float32 operation,
+rounded once to nearest even; masses are Python integers; floats are written as their bits. What is
+computed is compared with double precision on the way, so that a slip in the polynomials would not
+become the definition.
 """
 
 import json
 import math
+import platform
 import random
 import sys
 
-import numpy
+import numpy as np
 
-F = numpy.float32
+from cases import all_cases
+
+F = np.float32
 MASK = 0xFFFFFFFF
+LIMIT = F(1e30)
+LN2_HIGH, LN2_LOW = F(0.693359375), F(-2.12194440e-4)
+EXP = [1.39506576e-3, 8.36898501e-3, 4.16662033e-2, 1.66665180e-1, 5.00000010e-1]
+LOG = [
+    -7.85966638e-2,
+    1.28816194e-1,
+    -1.31287200e-1,
+    1.41811949e-1,
+    -1.66245583e-1,
+    2.00022862e-1,
+    -2.50008103e-1,
+    3.33333167e-1,
+]
+
+
+def bits(x):
+    return int(np.array(x, np.float32).view(np.uint32))
+
+
+def from_bits(b):
+    return np.array(b, np.uint32).view(np.float32)[()]
+
+
+# ---- the noise -----------------------------------------------------------------------------------
 
 
 def philox(counter, key):
@@ -28,192 +56,321 @@ def philox(counter, key):
     return c
 
 
+def horner(coefficients, x):
+    result = F(coefficients[0])
+    for c in coefficients[1:]:
+        result = F(F(result * x) + F(c))
+    return result
+
+
+def log_of_parts(exponent, f):
+    f2 = F(f * f)
+    tail = F(F(f * f2) * horner(LOG, f))
+    tail = F(tail + F(F(exponent) * LN2_LOW))
+    tail = F(tail - F(F(0.5) * f2))
+    return F(F(F(exponent) * LN2_HIGH) + F(f + tail))
+
+
+def split(x):
+    """x = 2^e m, m in [sqrt(1/2), sqrt(2)): (e, m - 1)."""
+    shifted = bits(x) + 0x3F800000 - 0x3F3504F3
+    return (shifted >> 23) - 127, F(from_bits((shifted & 0x7FFFFF) + 0x3F3504F3) - F(1))
+
+
+def log(x):
+    return log_of_parts(*split(x))
+
+
+def log1p(x):
+    e, f = split(F(F(1) + x))
+    return log_of_parts(e, x if e == 0 else f)
+
+
+def uniform(word):
+    u = F(F(F(word) + F(0.5)) * F(2.0**-32))
+    return min(u, F(1 - 2.0**-24))
+
+
+def gumbel_of_word(word):
+    u = uniform(word)
+    result = F(-log(F(-log1p(F(-u)))))
+    assert abs(float(result) + math.log(-math.log1p(-float(u)))) < 4e-6, word
+    return result
+
+
 def gumbel(seed, choice, position, token):
-    word = philox([token // 4, position, choice, 0], [seed & MASK, seed >> 32])[token % 4]
-    u = min((float(F(word)) + 0.5) * 2.0**-32, 1 - 2.0**-24)
-    return -math.log(-math.log1p(-u))
+    words = philox([token // 4, position, choice, 0], [seed & MASK, seed >> 32])
+    return gumbel_of_word(words[token % 4])
 
 
-def counts(tokens, first, window):
-    part = tokens[first:]
-    if window > 0:
-        part = part[-window:]
-    out = {}
-    for token in part:
-        out[token] = out.get(token, 0) + 1
-    return out
+# ---- weights -------------------------------------------------------------------------------------
 
 
-def adjusted_row(case):
-    p, tokens = case["parameters"], case["tokens"]
-    prompt = case["prompt_length"]
-    bias = dict(p.get("logit_bias", []))
-    repeated = counts(tokens, 0, p.get("repetition_window", 0))
-    present = counts(tokens, prompt, p.get("presence_window", 0))
-    frequent = counts(tokens, prompt, p.get("frequency_window", 0))
-    allowed = p.get("allowed_ids") or range(len(case["logits"]))
-    outside = set(p.get("banned_ids", []))
-    if len(tokens) < prompt + p.get("min_tokens", 0):
-        outside |= set(p.get("end_ids", []))
-    row = []
-    for token in sorted(allowed):
-        if token in outside:
+def exp(x):
+    if not x >= F(-87):
+        return F(0)
+    n = int(F(F(x * F(1.44269504)) - F(0.5)))
+    r = F(F(x - F(F(n) * LN2_HIGH)) - F(F(n) * LN2_LOW))
+    result = F(F(F(1) + F(r + F(F(r * r) * horner(EXP, r)))) * F(2.0**n))
+    assert abs(float(result) / math.exp(float(x)) - 1) < 2.0**-22, x
+    return result
+
+
+def weight(s):
+    # The fp32 exponential times 2^40 is exact in double.
+    return math.floor(float(exp(s)) * 2.0**40 + 0.5)
+
+
+def fixed32(share):
+    return math.floor(float(F(share)) * 2.0**32 + 0.5)
+
+
+# ---- a case --------------------------------------------------------------------------------------
+
+DEFAULTS = dict(
+    seed=0,
+    temperature=0.0,
+    top_k=0,
+    top_p=1.0,
+    min_p=0.0,
+    repetition_penalty=1.0,
+    presence_penalty=0.0,
+    frequency_penalty=0.0,
+    repetition_window=0,
+    presence_window=0,
+    frequency_window=0,
+    min_tokens=0,
+    logit_bias=[],
+    allowed_ids=[],
+    banned_ids=[],
+    end_ids=[],
+    want_raw=False,
+    num_raw_top=0,
+    report_ids=[],
+    num_top=20,
+    num_perturbed=8,
+)
+
+
+def counts(tokens, begin):
+    result = {}
+    for token in tokens[begin:]:
+        result[token] = result.get(token, 0) + 1
+    return result
+
+
+def adjusted_row(case, p, tokens):
+    """{id: adjusted logit} of the ids inside the row."""
+    prompt, position = case["prompt_length"], len(tokens)
+
+    def output_begin(window):
+        return max(prompt, position - window if window else 0)
+
+    repeated = counts(
+        tokens, max(0, position - p["repetition_window"] if p["repetition_window"] else 0)
+    )
+    present = counts(tokens, output_begin(p["presence_window"]))
+    frequent = counts(tokens, output_begin(p["frequency_window"]))
+    bias = dict(p["logit_bias"])
+    inside = [
+        i for i in range(len(case["logits"])) if not p["allowed_ids"] or i in p["allowed_ids"]
+    ]
+    outside = set(p["banned_ids"]) | set(case["undefined_ids"])
+    if position < prompt + p["min_tokens"]:
+        outside |= set(p["end_ids"])
+    row = {}
+    for i in inside:
+        if i in outside:
             continue
-        x = F(case["logits"][token])
-        if token in bias:
-            x = F(x + F(bias[token]))
-        penalty = F(p.get("repetition_penalty", 1.0))
-        if token in repeated:
+        x = F(case["logits"][i])
+        if i in bias and F(bias[i]) != 0:
+            x = F(x + F(bias[i]))
+        if i in repeated:
+            penalty = F(p["repetition_penalty"])
             x = F(x / penalty) if x > 0 else F(x * penalty)
-        if token in present:
-            x = F(x - F(p.get("presence_penalty", 0.0)))
-        if token in frequent:
-            x = F(x - F(F(p.get("frequency_penalty", 0.0)) * F(frequent[token])))
-        row.append((token, F(min(max(x, F(-1e30)), F(1e30)))))
-    return sorted(row, key=lambda entry: (-entry[1], entry[0]))
+        if i in present:
+            x = F(x - F(p["presence_penalty"]))
+        if i in frequent:
+            x = F(x - F(F(p["frequency_penalty"]) * F(frequent[i])))
+        row[i] = LIMIT if x > LIMIT else -LIMIT if x < -LIMIT else x
+    return row
+
+
+def raw_part(logits, p):
+    by_raw = sorted(range(len(logits)), key=lambda i: (-float(logits[i]), i))
+    rank = {token: place for place, token in enumerate(by_raw)}
+    entry = lambda i: [i, bits(logits[i]), rank[i]]
+    raw_max = logits[by_raw[0]]
+    return rank, dict(
+        raw_max=bits(raw_max),
+        raw_total=sum(weight(F(x - raw_max)) for x in logits),
+        raw_top=[entry(i) for i in by_raw[: p["num_raw_top"]]],
+        reported=[entry(i) for i in p["report_ids"]],
+    )
 
 
 def decide(case):
-    """The token; -1: no id in the row; None: too close to call in double."""
-    p = case["parameters"]
-    row = adjusted_row(case)
-    if not row:
-        return -1
-    temperature = p.get("temperature", 0.0)
-    if temperature == 0:
-        return row[0][0]
-    r = F(1) / F(temperature)
-    scaled = [float(F(F(a - row[0][1]) * r)) for _, a in row]
-    weights = [math.exp(s) for s in scaled]
-    top_k = p.get("top_k", 0)
-    kept_by_k = len(row) if top_k <= 0 else min(top_k, len(row))
-    total = sum(weights[:kept_by_k])
-    kept, above = [], 0.0
-    for rank in range(len(row)):
-        near = lambda a, b: abs(a - b) < 1e-4 * max(abs(a), abs(b), 1e-12)
-        limit = float(F(p.get("top_p", 1.0))) * total
-        floor = float(F(p.get("min_p", 0.0)))
-        if rank > 0 and p.get("top_p", 1.0) < 1 and near(above, limit):
-            return None
-        if scaled[rank] < 0 and floor > 0 and near(weights[rank], floor):
-            return None
-        passes = rank < kept_by_k
-        passes = passes and (p.get("top_p", 1.0) >= 1 or above < limit)
-        passes = passes and weights[rank] >= floor
-        if rank == 0 or passes:
-            kept.append(rank)
-        above += weights[rank]
-    values = sorted(
-        ((scaled[rank] + gumbel(p["seed"], case["choice"], len(case["tokens"]), row[rank][0]),
-          row[rank][0]) for rank in kept), reverse=True)
-    if len(values) > 1 and values[0][0] - values[1][0] < 1e-4:
-        return None
-    return values[0][1]
+    """The case with what its parameters come to, the whole row, the lists and the decisions."""
+    p = {**DEFAULTS, **case["parameters"]}
+    tokens = [token for token, count in case["history"] for _ in range(count)]
+    position = len(tokens)
+    logits = [F(x) for x in case["logits"]]
+    greedy = p["temperature"] == 0
+    r = F(1) if greedy else F(F(1) / F(p["temperature"]))
+    p_fixed, min_weight = fixed32(p["top_p"]), fixed32(p["min_p"]) << 8
+    out = dict(
+        name=case["name"],
+        logits=[bits(x) for x in logits],
+        history=case["history"],
+        prompt_length=case["prompt_length"],
+        choice=case["choice"],
+        undefined_ids=case["undefined_ids"],
+        parameters={k: str(v) if k == "seed" else v for k, v in case["parameters"].items()},
+        position=position,
+        inverse_temperature=bits(r),
+        top_p_fixed=p_fixed,
+        min_p_weight=min_weight,
+    )
+    bad = [i for i, x in enumerate(logits) if not np.isfinite(x)]
+    if bad:
+        return dict(out, kind="non_finite", token=bad[0])
+    adjusted = adjusted_row(case, p, tokens)
+    if not adjusted:
+        return dict(out, kind="no_token", token=-1)
 
+    order = sorted(adjusted, key=lambda i: (-float(adjusted[i]), i))
+    row_max = adjusted[order[0]]
+    s = {i: F(F(adjusted[i] - row_max) * r) for i in order}
+    w = {i: weight(s[i]) for i in order}
+    noise = {
+        i: F(0) if greedy else gumbel(int(p["seed"]), case["choice"], position, i) for i in order
+    }
+    perturbed = {i: s[i] if greedy else F(s[i] + noise[i]) for i in order}
+    above, total = {}, 0
+    for i in order:
+        above[i] = total
+        total += w[i]
+    top_k = p["top_k"] if 0 < p["top_k"] < len(order) else len(order)
+    top_k_weight = sum(w[i] for i in order[:top_k])
+    keeps = [
+        rank == 0
+        or (
+            rank < top_k
+            and (p_fixed == 2**32 or above[i] * 2**32 < p_fixed * top_k_weight)
+            and w[i] >= min_weight
+        )
+        for rank, i in enumerate(order)
+    ]
+    num_kept = sum(keeps)
+    assert all(keeps[:num_kept]), "what is kept is a prefix of the order"
+    of_the_draw = lambda i: (-float(perturbed[i]), i)
+    token = min(order[:num_kept], key=of_the_draw)
 
-def f32(x):
-    return float(F(x))
-
-
-def random_case(rng, name):
-    size = rng.choice([1, 2, 5, 17, 40])
-    tokens = [rng.randrange(size) for _ in range(rng.randrange(1, 30))]
-    p = {"seed": rng.getrandbits(64), "temperature": f32(rng.choice([0.0, 0.3, 1.0, 1.0, 2.5]))}
-    if rng.random() < 0.4:
-        p["top_k"] = rng.choice([1, 2, 7, 1000])
-    if rng.random() < 0.4:
-        p["top_p"] = f32(rng.choice([0.0, 1e-7, 0.3, 0.9, 1.0]))
-    if rng.random() < 0.3:
-        p["min_p"] = f32(rng.choice([0.01, 0.2, 1.0]))
-    if rng.random() < 0.4:
-        p["repetition_penalty"] = f32(rng.choice([0.5, 1.2, 3.0]))
-        p["repetition_window"] = rng.choice([0, 1, 5, 20])
-    if rng.random() < 0.4:
-        p["presence_penalty"] = f32(rng.choice([-1.0, 0.5, 4.0]))
-        p["presence_window"] = rng.choice([0, 3])
-    if rng.random() < 0.4:
-        p["frequency_penalty"] = f32(rng.choice([-0.3, 0.4]))
-        p["frequency_window"] = rng.choice([0, 4])
-    if rng.random() < 0.3:
-        p["logit_bias"] = [[token, f32(rng.uniform(-5, 5))]
-                           for token in rng.sample(range(size), rng.randrange(1, size + 1))]
-    if rng.random() < 0.2:
-        p["allowed_ids"] = rng.sample(range(size), rng.randrange(1, size + 1))
-    if rng.random() < 0.2:
-        p["banned_ids"] = rng.sample(range(size), rng.randrange(1, size + 1))
-    if rng.random() < 0.3:
-        p["end_ids"] = rng.sample(range(size), 1)
-        p["min_tokens"] = rng.randrange(0, 20)
-    return {"name": name, "logits": [f32(rng.gauss(0, 3)) for _ in range(size)],
-            "tokens": tokens, "prompt_length": rng.randrange(1, len(tokens) + 1),
-            "choice": rng.randrange(4), "parameters": p}
-
-
-def edge_cases():
-    def case(name, logits, tokens=(0,), prompt_length=1, choice=0, **parameters):
-        parameters.setdefault("seed", 7)
-        return {"name": name, "logits": [f32(x) for x in logits], "tokens": list(tokens),
-                "prompt_length": prompt_length, "choice": choice,
-                "parameters": {k: f32(v) if isinstance(v, float) else v
-                               for k, v in parameters.items()}}
-    flat = [1.0] * 8
-    yield case("greedy takes the lowest id of equal logits", [0.0, 2.0, 2.0, 1.0])
-    yield case("temperature 0 ignores the seed", [0.0, 2.0, 1.0], seed=12345)
-    yield case("top_k larger than the vocabulary", [0.5, 0.1, 0.4], temperature=1.0, top_k=1000)
-    yield case("top_k -1 is off", [0.5, 0.1, 0.4], temperature=1.0, top_k=-1)
-    yield case("top_k cuts ties by id", flat, temperature=1.0, top_k=3)
-    yield case("top_p 0 is the best id", [0.0, 3.0, 2.9], temperature=5.0, top_p=0.0)
-    yield case("top_p below fp32's step from 1 is the best id", [0.0, 3.0, 2.9], temperature=5.0,
-               top_p=1e-10)
-    yield case("top_p 1 is off", [0.0, -20.0, -20.0], temperature=50.0, top_p=1.0)
-    yield case("top_p cuts ties by id", flat, temperature=1.0, top_p=0.3)
-    yield case("top_p is relative to what top_k kept", [0.0, 0.0, 0.0, 0.0], temperature=1.0,
-               top_k=2, top_p=0.6)
-    yield case("min_p 1 keeps the ids equal to the best", [1.0, 3.0, 3.0, 2.0], temperature=1.0,
-               min_p=1.0)
-    yield case("every id banned", [1.0, 2.0], banned_ids=[0, 1])
-    yield case("a ban of the best", [1.0, 2.0, 0.0], banned_ids=[1])
-    yield case("one id allowed", [1.0, 2.0, 0.0], temperature=1.0, allowed_ids=[2])
-    yield case("a bias moves the best", [1.0, 2.0], logit_bias=[[0, 5.0]])
-    yield case("repetition divides positive logits", [2.0, 1.5], tokens=[0], repetition_penalty=2.0)
-    yield case("repetition multiplies negative logits", [-1.0, -1.5], tokens=[0],
-               repetition_penalty=2.0)
-    yield case("repetition counts the prompt", [2.0, 1.5, 0.0], tokens=[0, 2, 2], prompt_length=3,
-               repetition_penalty=2.0)
-    yield case("presence does not count the prompt", [2.0, 1.5, 0.0], tokens=[0, 2, 2],
-               prompt_length=3, presence_penalty=2.0)
-    yield case("presence counts once", [2.0, 1.2, 0.0], tokens=[2, 0, 0, 0], presence_penalty=0.5)
-    yield case("frequency counts every time", [2.0, 1.2, 0.0], tokens=[2, 0, 0, 0],
-               frequency_penalty=0.5)
-    yield case("a token that left the window counts no more", [2.0, 1.5, 0.0], tokens=[0, 2, 2],
-               repetition_penalty=2.0, repetition_window=2)
-    yield case("an end id waits for min_tokens", [1.0, 5.0], tokens=[0, 0, 0], end_ids=[1],
-               min_tokens=3)
-    yield case("an end id after min_tokens", [1.0, 5.0], tokens=[0, 0, 0, 0], end_ids=[1],
-               min_tokens=3)
-    yield case("a huge logit is clamped", [3e38, 3e38, 1.0], temperature=1.0,
-               logit_bias=[[0, -10.0]])
-    yield case("the smallest temperature", [11.06, 11.05, -40.0], temperature=1e-5)
-    yield case("a vocabulary of one", [-7.0], temperature=1.0)
+    by_draw = sorted(order, key=of_the_draw)
+    rank_of = {i: rank for rank, i in enumerate(order)}
+    top, listed = order[: p["num_top"]], by_draw[: p["num_perturbed"]]
+    kept_listed = [i for i in listed if keeps[rank_of[i]]]
+    # The kept set ends inside the top list if an id of it, or the id that follows it, is known to
+    # be out: by its rank and the mass above it alone, since its weight is not known.
+    mass_of_top = sum(w[i] for i in top)
+    ends_inside = (
+        len(top) == len(order)
+        or num_kept < len(top)
+        or len(top) >= top_k
+        or (p_fixed < 2**32 and mass_of_top * 2**32 >= p_fixed * top_k_weight)
+    )
+    from_lists = kept_listed[0] if kept_listed else token if ends_inside else -1
+    assert from_lists in (-1, token)
+    lists = dict(
+        top=[[i, bits(logits[i]), bits(adjusted[i])] for i in top],
+        perturbed=[
+            [i, bits(logits[i]), bits(adjusted[i]), bits(perturbed[i]), rank_of[i], above[i]]
+            for i in listed
+        ],
+        next_perturbed=bits(
+            perturbed[by_draw[len(listed)]] if len(listed) < len(order) else -np.inf
+        ),
+        token=from_lists,
+    )
+    if p["want_raw"]:
+        raw_rank, lists["raw"] = raw_part(logits, p)
+        lists["raw"]["top_raw_ranks"] = [raw_rank[i] for i in top]
+        lists["raw"]["perturbed_raw_ranks"] = [raw_rank[i] for i in listed]
+    return dict(
+        out,
+        kind="token",
+        token=token,
+        row=dict(
+            order=order,
+            adjusted=[bits(adjusted[i]) for i in order],
+            weights=[w[i] for i in order],
+            noise=[bits(noise[i]) for i in order],
+            perturbed=[bits(perturbed[i]) for i in order],
+            row_max=bits(row_max),
+            total_weight=total,
+            top_k_weight=top_k_weight,
+            kept=num_kept,
+        ),
+        lists=lists,
+    )
 
 
 def main():
+    np.seterr(over="ignore", under="ignore", invalid="ignore")
     rng = random.Random(20250101)
-    cases = list(edge_cases())
-    while len(cases) < 400:
-        cases.append(random_case(rng, "random %d" % len(cases)))
-    out = []
-    for case in cases:
-        token = decide(case)
-        if token is None:
-            if not case["name"].startswith("random"):
-                sys.exit("too close to call: " + case["name"])
-            continue
-        case["token"] = token
-        out.append(case)
-    made_by = "make_vectors.py, python %s, numpy %s" % (sys.version.split()[0], numpy.__version__)
-    lines = ",\n".join(json.dumps(case, separators=(",", ":")) for case in out)
-    print('{"made_by":"%s","cases":[\n%s\n]}' % (made_by, lines))
+    cases = all_cases(rng)
+
+    counters = [
+        ([0] * 4, [0] * 2),
+        ([MASK] * 4, [MASK] * 2),
+        ([0x243F6A88, 0x85A308D3, 0x13198A2E, 0x03707344], [0xA4093822, 0x299F31D0]),
+    ]
+    counters += [
+        ([rng.getrandbits(32) for _ in range(4)], [rng.getrandbits(32) for _ in range(2)])
+        for _ in range(12)
+    ]
+    words = [0, 1, 2, 255, 2**16, 2**24 - 1, 2**24 + 1, 2**31, 2**32 - 129, 2**32 - 128, 2**32 - 1]
+    words += [rng.getrandbits(32) for _ in range(40)]
+    places = [
+        (0, 0, 0, 0),
+        (1, 0, 1, 3),
+        (2**64 - 1, 2**32 - 1, 2**31 - 1, 2**18 - 1),
+        (2**32, 1, 65536, 65536),
+        (2**32 + 1, 0, 2**17 + 1, 49151),
+    ]
+    places += [
+        (rng.getrandbits(64), rng.randrange(64), rng.randrange(2**20), rng.randrange(2**18))
+        for _ in range(30)
+    ]
+    exps = [0.0, -1e-30, -1.0, -27.7, -28.4, -28.5, -86.99, -87.0, -87.01, -math.inf]
+    exps = [F(x) for x in exps + [-rng.expovariate(0.125) for _ in range(40)]]
+    logs = [
+        F(x)
+        for x in [1.0, 0.5, 2.0, 2.0**-126, 2.0**100, 0.70710677, 0.70710684]
+        + [math.exp(rng.uniform(-30, 30)) for _ in range(25)]
+    ]
+    log1ps = [
+        F(x)
+        for x in [-(2.0**-33), -1e-3, -0.25, -0.2928932, -0.29289323, -0.5, -(1 - 2.0**-24)]
+        + [-rng.random() for _ in range(25)]
+    ]
+    sections = dict(
+        philox=[dict(counter=c, key=k, block=philox(c, k)) for c, k in counters],
+        log=[[bits(x), bits(log(x))] for x in logs],
+        log1p=[[bits(x), bits(log1p(x))] for x in log1ps],
+        exp_and_weight=[[bits(x), bits(exp(x)), weight(x)] for x in exps],
+        noise_of_words=[[w, bits(uniform(w)), bits(gumbel_of_word(w))] for w in words],
+        noise_of_ids=[[str(a), b, c, d, bits(gumbel(a, b, c, d))] for a, b, c, d in places],
+        cases=[decide(case) for case in cases],
+    )
+    made_by = "make_vectors.py, Python %s, numpy %s" % (platform.python_version(), np.__version__)
+    head = '"format": 1,\n"made_by": "%s",\n"description": "README.md"' % made_by
+    lines = [
+        '"%s": [\n%s\n]' % (name, ",\n".join(json.dumps(x, separators=(",", ":")) for x in rows))
+        for name, rows in sections.items()
+    ]
+    sys.stdout.write("{\n" + ",\n".join([head] + lines) + "\n}\n")
 
 
-main()
+if __name__ == "__main__":
+    main()

@@ -4,6 +4,7 @@
 
 #include <cmath>
 #include <functional>
+#include <iterator>
 #include <limits>
 #include <map>
 #include <string>
@@ -103,25 +104,70 @@ TEST_F(DecisionPathTest, TakesTheWholeRowWhereTheWorkersLimitsEnd) {
   EXPECT_EQ(rows, talk.finished().counters().fetched());
 }
 
-TEST_F(DecisionPathTest, AFaultyEntryIsCountedAndTheRowDecides) {
-  int sent = 0;
-  decoder.options().tamper = [&sent](decode::v1::Candidates* message) {
-    if (++sent % 3 == 0) {
-      auto* adjusted = message->mutable_lists()->mutable_top_adjusted();
-      adjusted->Set(1, adjusted->Get(1) + 0.125f);
-    }
+TEST_F(DecisionPathTest, AFaultyEntryIsCountedAndRowsDecideFromThereOn) {
+  for (const int32_t run_ahead : {0, 3}) {
+    int sent = 0;
+    decoder.options().tamper = [&sent](decode::v1::Candidates* message) {
+      if (++sent % 3 == 0) {
+        auto* adjusted = message->mutable_lists()->mutable_top_adjusted();
+        adjusted->Set(1, adjusted->Get(1) + 0.125f);
+      }
+    };
+    GenerationRequest request = Request();
+    request.sampling.temperature = 1.0f;
+    request.ignore_eos = true;
+    request.max_tokens = 9;
+    request.run_ahead = run_ahead;
+    const GenerationRequest copy = request;
+    Conversation talk(&decoder, std::move(request));
+    talk.Run();
+    EXPECT_EQ(talk.choice().token_ids, TokensByRows(copy, 0, 9));
+    EXPECT_EQ(talk.finished().counters().faults(), 1);
+    EXPECT_EQ(talk.finished().counters().from_lists(), 2);
+    EXPECT_EQ(talk.finished().counters().fetched(), 7);
+    EXPECT_EQ(talk.finished().counters().misses(), 0);
+    decoder.Reset();
+  }
+}
+
+TEST_F(DecisionPathTest, ALieInAnyFieldOfTheListsIsFoundOutAndTheRowsDecide) {
+  const auto off = [](auto* values, int i, auto by) { values->Set(i, values->Get(i) + by); };
+  const auto other = [](auto* ids, int i) { ids->Set(i, ids->Get(i) ^ 1u); };
+  const std::function<void(decode::v1::Lists*)> lies[] = {
+      [&](auto* m) { other(m->mutable_top_ids(), 0); },
+      [&](auto* m) { off(m->mutable_top_raw(), 1, 0.5f); },
+      [&](auto* m) { off(m->mutable_top_adjusted(), 1, -0.001f); },
+      [&](auto* m) { other(m->mutable_perturbed_ids(), 2); },
+      [&](auto* m) { off(m->mutable_perturbed_raw(), 0, 0.5f); },
+      [&](auto* m) { off(m->mutable_perturbed_adjusted(), 0, 0.5f); },
+      [&](auto* m) { off(m->mutable_perturbed_values(), 7, -0.001f); },
+      [&](auto* m) { other(m->mutable_perturbed_ranks(), 0); },
+      [&](auto* m) { off(m->mutable_perturbed_mass_above(), 0, uint64_t{1} << 41); },
+      [](auto* m) { m->set_next_perturbed(m->perturbed_values(6)); },
+      [](auto* m) { m->set_row_max(m->row_max() + 1.0f); },
+      [](auto* m) { m->set_num_in_row(m->num_in_row() - 1); },
+      [](auto* m) { m->set_total_weight(m->total_weight() * 2); },
+      [](auto* m) { m->set_top_k_weight(m->top_k_weight() + 1); },
   };
   GenerationRequest request = Request();
   request.sampling.temperature = 1.0f;
+  request.sampling.repetition_penalty = 1.2f;
   request.ignore_eos = true;
-  request.max_tokens = 9;
-  const GenerationRequest copy = request;
-  Conversation talk(&decoder, std::move(request));
-  talk.Run();
-  EXPECT_EQ(talk.choice().token_ids, TokensByRows(copy, 0, 9));
-  EXPECT_EQ(talk.finished().counters().faults(), 3);
-  EXPECT_EQ(talk.finished().counters().fetched(), 3);
-  EXPECT_EQ(talk.finished().counters().from_lists(), 6);
+  request.max_tokens = 6;
+  const std::vector<int32_t> tokens = TokensByRows(request, 0, 6);
+  for (size_t i = 0; i < std::size(lies); ++i) {
+    int sent = 0;
+    decoder.options().tamper = [&](decode::v1::Candidates* message) {
+      if (++sent == 3) lies[i](message->mutable_lists());
+    };
+    Conversation talk(&decoder, request);
+    talk.Run();
+    EXPECT_EQ(talk.choice().token_ids, tokens) << "lie " << i;
+    EXPECT_EQ(talk.finished().counters().faults(), 1) << "lie " << i;
+    EXPECT_EQ(talk.finished().counters().from_lists(), 2) << "lie " << i;
+    EXPECT_EQ(talk.finished().counters().fetched(), 4) << "lie " << i;
+    decoder.Reset();
+  }
 }
 
 TEST_F(DecisionPathTest, AMissIsCountedAndCutsUnderTheNextEpoch) {

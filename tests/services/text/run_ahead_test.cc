@@ -166,9 +166,10 @@ TEST_F(RunAheadTest, WhatIsDecidedIsConfirmedBeforeTheNextPositionIsFetched) {
   EXPECT_EQ(talk.sent[before].extend().tokens_size(), 2);
   EXPECT_EQ(talk.sent[before + 1].fetch().position(), kPosition + 2);
   talk.Continue();
-  // The fetched position, the two that waited behind it, and two that the first Extend allowed.
+  // The fetched position alone: after a fault those that wait behind it are fetched as rows too.
   EXPECT_EQ(talk.sent[before + 2].extend().position(), kPosition + 2);
-  EXPECT_EQ(talk.sent[before + 2].extend().tokens_size(), 5);
+  EXPECT_EQ(talk.sent[before + 2].extend().tokens_size(), 1);
+  EXPECT_EQ(talk.sent[before + 3].fetch().position(), kPosition + 3);
   EXPECT_EQ(talk.sent[before + 2].extend().epoch(), 0u) << "the row gives the worker's draw";
   EXPECT_EQ(talk.choice().token_ids, TokensByRows(request, 0, 12));
 }
