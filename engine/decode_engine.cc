@@ -29,6 +29,7 @@ absl::Status ValidateOptions(const EngineOptions& options, const Model& model) {
   RETURN_IF_ERROR(InRange("max_choices", options.max_choices, 1, kMaxSlots));
   RETURN_IF_ERROR(InRange("max_rewind", options.max_rewind, 1, model.context_length()));
   RETURN_IF_ERROR(InRange("max_run_ahead", options.max_run_ahead, 0, options.max_rewind - 1));
+  RETURN_IF_ERROR(InRange("max_drafts", options.max_drafts, 0, kMaxDraftLength));
   RETURN_IF_ERROR(InRange("max_retain", options.max_retain, 0, INT64_MAX / 2));
   RETURN_IF_ERROR(InRange("drain_spread", options.drain_spread, 0, INT64_MAX / 2));
   if (options.decode_slowdown != 0.0 && !(options.decode_slowdown >= 1.0)) {
@@ -108,7 +109,8 @@ absl::StatusOr<std::unique_ptr<DecodeEngine>> DecodeEngine::Make(const EngineOpt
   auto state = std::make_unique<EngineState>(options, model, ops, cache);
   ASSIGN_OR_RETURN(state->slots, SlotArrays::Make(options.max_sessions, state->context_length,
                                                   vocab_size, defined_bits, ops));
-  state->max_logits_rows = std::min(options.max_sessions, options.step_tokens);
+  const int32_t draft_rows = options.max_drafts > 0 ? kMaxDraftRows : 0;
+  state->max_logits_rows = std::min(options.max_sessions + draft_rows, options.step_tokens);
   ASSIGN_OR_RETURN(state->lists, DeviceLists::Make(state->max_logits_rows, ops));
   ASSIGN_OR_RETURN(state->fetch_lists, DeviceLists::Make(state->max_logits_rows, ops));
   const int64_t row_bytes = int64_t{options.step_tokens} * 4;
@@ -170,6 +172,8 @@ EngineLoad DecodeEngine::load() const {
   load.reused_tokens = state.reused_tokens;
   load.evicted_pages = state.cache.counters().evicted_pages;
   load.preempted = state.num_preempted;
+  load.drafted_tokens = state.num_drafted;
+  load.taken_drafts = state.num_drafts_taken;
   return load;
 }
 

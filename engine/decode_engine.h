@@ -23,6 +23,19 @@
 // run_ahead r it may send the Candidates of r + 1 positions before it waits. No row runs for a
 // position that the session's limit leaves nothing to decide behind.
 //
+// Drafts. A session that was opened with drafts > 0 guesses what comes next from its own tokens
+// (drafts/ngram_drafts.h); a step runs the rows of the last token and of the drafts behind it
+// together. Each row says what it would say alone, with penalties counted over the drafts before
+// it. A draft counts as drawn once the draw at its position equals it; results of rows behind the
+// first draft that is not drawn, or behind an undecided draw, are dropped, and what those rows
+// wrote is written again. So drafts change no event but the time when it comes, and `drawn` is
+// always the draw. Rows of drafts are bound by run_ahead and the limit as others are, and no
+// session gives way to them. How many there are, if any, depends on how many were taken and on what
+// rows cost (drafts/draft_length.h). Guesses need the last tokens on the host: a session has no
+// other row in flight beside a step with drafts. Where steps overlap that costs it a turn; so with
+// a match at hand, and rows that are worth it, it lets a turn pass, and without one it runs ahead
+// as ever.
+//
 // Extend{position, tokens}: "the tokens before `position` are as you hold them, and from there on
 // they are these". Tokens are compared with the held list, the common prefix is kept, the list is
 // cut at the first difference and the rest appended; no tokens cut to position. What Extend names
@@ -80,6 +93,7 @@ namespace tandem {
 inline constexpr int32_t kMaxDeferred = 16;
 inline constexpr int32_t kMaxFetches = 16;
 inline constexpr int32_t kMaxSalt = 64;
+inline constexpr int32_t kMaxDraftLength = 32;
 
 struct SessionHandle {
   int64_t stream = 0;
@@ -108,6 +122,9 @@ struct OpenCommand {
   // the older goes first. >= 0.
   Nanos age = 0;
   int32_t run_ahead = 0;  // [0, max_run_ahead]
+  // Most drafts of a step, [0, max_drafts]. They count as run-ahead: with run_ahead 0 there are
+  // none.
+  int32_t drafts = 0;
   bool use_cache = true;  // finds and leaves cached pages
   std::string salt;       // cached pages are shared among equal salts; at most kMaxSalt bytes
 };
@@ -189,6 +206,7 @@ struct EngineOptions {
   int32_t max_choices = 16;
   int32_t max_rewind = 128;  // confirmed tokens that one Extend may cut
   int32_t max_run_ahead = 8;
+  int32_t max_drafts = 8;    // [0, kMaxDraftLength]; 0: none are made
   bool prefix_cache = true;  // false: no page outlives its sessions
   Nanos max_retain = 600 * kNanosPerSecond;
   // How many times as long a step with decode rows may take for the prefill rows beside them, by
@@ -214,6 +232,8 @@ struct EngineLoad {
   int64_t reused_tokens = 0;     // prompt tokens found in the cache
   int64_t evicted_pages = 0;
   int64_t preempted = 0;  // sessions
+  int64_t drafted_tokens = 0;
+  int64_t taken_drafts = 0;  // of those: they were drawn
   Nanos last_step_nanos = 0;
 };
 

@@ -69,12 +69,17 @@ void EngineState::CollectRow(const Step& step, int32_t index) {
   if (summary.drawn >= 0) {
     session->tokens.push_back(summary.drawn);
     if (session->uploaded == row.position) ++session->uploaded;  // the draw stands in the slot
-  } else {                                                       // a row behind it was idle
+    if (!JudgeDraft(row, summary.drawn, session) && !Planted(Bug::kRejectedRowsSent)) {
+      VoidRowsFrom(row.position + (Planted(Bug::kRejectedRowCounts) ? 1 : 0), session);
+    }
+  } else {  // a row behind it was idle, or has a draft before it
     VoidRowsFrom(row.position + (Planted(Bug::kIdleRowCounts) ? 1 : 0), session);
     session->is_undecided = true;
   }
+  Candidates candidates = step.lists.Row(index);
+  if (Planted(Bug::kDraftSentAsDrawn) && row.draft >= 0) candidates.summary.drawn = row.draft;
   events.emplace_back(
-      CandidatesEvent{session->handle, row.position, session->epoch, step.lists.Row(index)});
+      CandidatesEvent{session->handle, row.position, session->epoch, std::move(candidates)});
 }
 
 void EngineState::CollectFetch(Step* step, FetchRecord* fetch) {

@@ -50,6 +50,9 @@ absl::Status EngineState::ValidateOpen(const OpenCommand& command) const {
     return InvalidArgument("run_ahead is ", command.run_ahead, ": it must be 0 to ",
                            options.max_run_ahead);
   }
+  if (command.drafts < 0 || command.drafts > options.max_drafts) {
+    return InvalidArgument("drafts is ", command.drafts, ": it must be 0 to ", options.max_drafts);
+  }
   if (command.salt.size() > static_cast<size_t>(kMaxSalt)) {
     return InvalidArgument("salt has ", command.salt.size(), " bytes: at most ", kMaxSalt);
   }
@@ -130,6 +133,7 @@ void EngineState::Enqueue(OpenCommand command, Nanos now) {
     session->longest = session->opened_length;
     session->limit = LimitOf(command);
     session->run_ahead = command.run_ahead;
+    session->max_drafts = command.drafts;
     session->grows = command.max_new == 0;
     session->priority = command.priority;
     session->age = now - command.age;

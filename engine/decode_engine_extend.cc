@@ -98,6 +98,7 @@ void EngineState::ApplyExtend(const ExtendCommand& command, Session* session) {
   if (plan->cuts) {
     session->epoch = command.epoch;
     tokens.resize(same);
+    session->ngrams.Truncate(same);
     if (!Planted(Bug::kCutKeepsUploaded)) session->uploaded = std::min(session->uploaded, same);
     DropFetchesBehind(same, session);
     // The row of the last token runs again, for the Candidates of the new epoch.

@@ -147,6 +147,7 @@ void EngineState::StartMember(const OpenCommand& command, PageTable pages, Sessi
   session->phase = Phase::kWaiting;
   session->pages = std::move(pages);
   session->tokens.reserve(RequestOf(command, 1).length);
+  if (session->max_drafts > 0) session->ngrams.Reserve(RequestOf(command, 1).length);
   session->tokens = command.tokens;
   session->confirmed = session->opened_length;
   session->params =

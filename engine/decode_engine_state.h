@@ -6,8 +6,9 @@
 //
 // Numbers of a session's tokens: [0, confirmed) are confirmed, the rest of `tokens` are draws that
 // were collected; rows of [0, computed) are launched, those of [0, collected) are done. computed is
-// at most tokens.size() + 1: then the last row takes a draw that is still in flight. The row of the
-// last token gives the Candidates of position tokens.size(). At `limit` nothing is left to decide.
+// at most tokens.size() + 1: then the last row takes a draw that is still in flight; with drafts it
+// is tokens.size() and the drafts that are in flight. The row of the last token gives the
+// Candidates of position tokens.size(). At `limit` nothing is left to decide.
 //
 // What is in flight when tokens change is voided by `generation`: results of rows of an older one
 // are dropped, and `computed` says from where on rows run again. Everything is in stream order, so
@@ -20,6 +21,7 @@
 #include <map>
 #include <memory>
 #include <set>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
@@ -28,12 +30,17 @@
 #include "engine/cache/kv_cache.h"
 #include "engine/decode_engine.h"
 #include "engine/decode_engine_arrays.h"
+#include "engine/drafts/draft_length.h"
+#include "engine/drafts/ngram_drafts.h"
 #include "engine/scheduler/admission_queue.h"
 #include "engine/scheduler/chunk_limit.h"
 #include "engine/scheduler/preemption.h"
 #include "engine/scheduler/step_planner.h"
 
 namespace tandem {
+
+// Rows that the drafts of a step may take beside a row for each session.
+inline constexpr int32_t kMaxDraftRows = 64;
 
 struct EngineState {
   enum class Phase : uint8_t { kQueued, kLeader, kWaiting, kRunning, kClosed };
@@ -52,6 +59,7 @@ struct EngineState {
     int32_t opened_length = 0;  // tokens of Open
     int32_t limit = 0;          // longest that the session may be
     int32_t run_ahead = 0;
+    int32_t max_drafts = 0;
     bool grows = false;  // no max_new
 
     std::vector<int32_t> tokens;
@@ -67,6 +75,11 @@ struct EngineState {
     int32_t uploaded = 0;             // tokens [0, uploaded) stand in the slot, in stream order
     PageTable pages;
     Nanos retain_until = 0;
+    // With max_drafts > 0.
+    NgramDrafts ngrams;
+    DraftLength draft_length;
+    NgramDrafts::Match match;   // of the last tokens, while a step is put together
+    int32_t wanted_drafts = 0;  // it let a step pass to verify so many
     std::deque<ExtendCommand> deferred;
     std::deque<FetchCommand> fetches;
     int64_t last_step = 0;  // newest step that has rows of it
@@ -91,6 +104,12 @@ struct EngineState {
     Session* session = nullptr;
     uint32_t generation = 0;
     int32_t position = 0;  // to be decided
+    // Of a step with drafts: how many, from a match of which length, how many of them this row has
+    // before it, and the one behind it (not of the last row).
+    int32_t num_drafts = 0;
+    int32_t match = 0;
+    int32_t num_before = 0;
+    int32_t draft = -1;
   };
   struct FetchRecord {
     Session* session = nullptr;
@@ -130,6 +149,10 @@ struct EngineState {
     std::vector<PageCopy> copies;
     std::vector<RunnableSequence> runnable;
     std::vector<GrowingSequence> growing;
+    int32_t num_decodes = 0;         // runnable sequences that are no prefill, and rows of drafts
+    std::vector<int32_t> drafts;     // of one session
+    std::vector<double> costs;       // of its 1, 2, .. drafts
+    std::vector<double> step_nanos;  // of num_decodes, num_decodes + 1, .. rows
   };
 
   EngineState(const EngineOptions& options, Model& model, kernels::Ops& ops,
@@ -172,6 +195,13 @@ struct EngineState {
   void ForkReadyGroups();
   void IndexFinalPages(Session* session);
   absl::Status CheckPages() const;
+
+  // decode_engine_drafts.cc
+  void PlanDrafts();
+  int32_t RoomForDrafts(int32_t num_drawn, const Session& session) const;
+  std::span<const double> CostOfDrafts(int32_t num_rows, int32_t most, double turns);
+  void UploadDrafts(int32_t to, Session* session);
+  bool JudgeDraft(const RowRecord& row, int32_t drawn, Session* session);
 
   // decode_engine_step.cc
   bool Launch(Nanos now);
@@ -247,6 +277,8 @@ struct EngineState {
   int64_t prefilled_tokens = 0;
   int64_t reused_tokens = 0;
   int64_t num_preempted = 0;
+  int64_t num_drafted = 0;
+  int64_t num_drafts_taken = 0;
 };
 
 }  // namespace tandem

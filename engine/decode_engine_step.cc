@@ -74,6 +74,7 @@ void EngineState::ReuseCachedPages(Session* session) {
 
 void EngineState::FindRunnable() {
   staging.runnable.clear();
+  staging.num_decodes = 0;
   for (Session* session : by_slot) {
     if (session == nullptr || session->phase == Phase::kClosed) continue;
     int32_t num_rows = PendingRows(*session);
@@ -87,7 +88,9 @@ void EngineState::FindRunnable() {
                             (num_rows > 1 && session->computed + 1 < session->opened_length);
     staging.runnable.push_back({session->slot, session->handle.stream, session->priority,
                                 session->serial, num_rows, is_prefill});
+    if (!is_prefill) ++staging.num_decodes;
   }
+  if (options.max_drafts > 0) PlanDrafts();
 }
 
 // Makes the promises of the session reach `to`. Where no page is left, the youngest session that
@@ -144,14 +147,18 @@ void EngineState::UploadTokens(Session* session) {
 
 void EngineState::StageRows(int32_t num_rows, Session* session, Step* step) {
   const int32_t from = session->computed;
-  const int32_t to = from + num_rows;
+  const int32_t known = static_cast<int32_t>(session->tokens.size());
+  int32_t to = from + num_rows;
+  // Nobody gives way to drafts.
+  if (from < known && to > known && cache.MissingPages(session->pages, to) > 0) to = known;
   if (PrepareRows(from, to, session) != Growth::kReady) return;
   UploadTokens(session);
-  const int32_t known = static_cast<int32_t>(session->tokens.size());
+  const int32_t num_drafts = from < known && to > known ? to - known : 0;
+  if (num_drafts > 0) UploadDrafts(to, session);
   for (int32_t position = from; position < to; ++position) {
     staging.slot.push_back(session->slot);
     // The row of a draw in flight takes position and token from the slot.
-    staging.position.push_back(position == known ? -1 : position);
+    staging.position.push_back(from == known ? -1 : position);
   }
   session->computed = to;
   session->last_step = step->number;
@@ -160,8 +167,12 @@ void EngineState::StageRows(int32_t num_rows, Session* session, Step* step) {
   const int32_t num_prompt_rows = std::max(0, std::min(to, session->opened_length) - from);
   prefilled_tokens += num_prompt_rows;
   if (to >= known && session->phase == Phase::kRunning) {
-    staging.logits_rows.push_back(static_cast<int32_t>(staging.slot.size()) - 1);
-    step->rows.push_back({session, session->generation, to});
+    for (int32_t i = 0; i <= num_drafts; ++i) {
+      const int32_t behind = num_drafts - i;
+      staging.logits_rows.push_back(static_cast<int32_t>(staging.slot.size()) - 1 - behind);
+      step->rows.push_back({session, session->generation, to - behind, num_drafts,
+                            session->match.length, i, behind > 0 ? staging.drafts[i] : -1});
+    }
     step->lists.max_top = std::max(step->lists.max_top, session->params.num_top);
     step->lists.max_perturbed = std::max(step->lists.max_perturbed, session->params.num_perturbed);
     step->lists.has_raw |= session->params.want_raw;
@@ -212,11 +223,8 @@ bool EngineState::Launch(Nanos now) {
   ForkReadyGroups();
   FindRunnable();
   FlushCopies();
-  const int32_t num_decodes = static_cast<int32_t>(
-      std::count_if(staging.runnable.begin(), staging.runnable.end(),
-                    [](const RunnableSequence& sequence) { return !sequence.is_prefill; }));
   const std::span<const PlannedRows> plan =
-      planner.Plan(staging.runnable, chunk_limit.MaxPrefillRows(num_decodes));
+      planner.Plan(staging.runnable, chunk_limit.MaxPrefillRows(staging.num_decodes));
 
   Step* step = &step_of(launched + 1);
   step->number = launched + 1;
@@ -242,13 +250,16 @@ bool EngineState::Launch(Nanos now) {
     Session* session = by_slot[planned.slot];
     if (session == nullptr || session->phase == Phase::kClosed) continue;  // preempted meanwhile
     const size_t num_staged = staging.slot.size();
+    const size_t num_logits = staging.logits_rows.size();
     if (session->fetches.empty()) {
       StageRows(planned.num_rows, session, step);
     } else {
       StageFetch(session, step);
     }
     const int32_t num_rows = static_cast<int32_t>(staging.slot.size() - num_staged);
-    (num_rows > 1 ? step->num_prefill_rows : step->num_decode_rows) += num_rows;
+    const bool is_decode =
+        num_rows <= 1 || staging.logits_rows.size() - num_logits == static_cast<size_t>(num_rows);
+    (is_decode ? step->num_decode_rows : step->num_prefill_rows) += num_rows;
   }
   if (staging.slot.empty()) return false;
   ++launched;

@@ -170,9 +170,14 @@ struct HeadArgs {
 };
 
 // The lists of each logits row (draw/candidates.h), and the draw. For the row of slot s at position p the decision is for
-// position p + 1; penalties count the slot's tokens [0, p + 1). Where advance is set and drawn >= 0, the token is appended:
-// slots.tokens[s][p + 1] = drawn, slots.num_tokens[s] = p + 2; where the lists do not decide, kIdleToken is stored there and
-// a row that continues from it is idle.
+// position p + 1; penalties count the slot's tokens [0, p + 1), all of them as they stood before the call.
+//
+// Drafts: logits rows of one slot stand next to each other, at consecutive positions, and the token of each but the first is
+// a draft of the decision of the one before it. Every row is computed as if all drafts before it were drawn. Where advance
+// is set, one draw of each slot is appended: that of its first row whose draw is not the token of the slot's next row, or of
+// its last row. With that row at p: slots.tokens[s][p + 1] = drawn, slots.num_tokens[s] = p + 2; the drafts before it are
+// thereby taken, and what the rows behind it give is of no use to anybody. Where its lists do not decide, kIdleToken is
+// stored there, and a row that continues from it is idle. At the context length nothing is stored.
 struct CandidatesArgs {
   StepRows rows;
   int32_t num_logits_rows = 0;

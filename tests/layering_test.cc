@@ -32,6 +32,7 @@ const std::map<std::string, std::vector<std::string>>& Rules() {
       {"engine/model", {"engine/base", "engine/checkpoint", "kernels"}},
       {"engine/cache", {"engine/base", "kernels/tensor.h"}},
       {"engine/scheduler", {"engine/base", "engine/cache"}},
+      {"engine/drafts", {"engine/base"}},
       {"engine", {"engine", "kernels"}},
       {"services/common", {"engine", "kernels/draw"}},
       {"services/text",

@@ -29,6 +29,11 @@ enum class Bug : uint8_t {
   kOldEpochSent,         // results of rows from before a cut are sent
   kIdleRowCounts,        // the row behind an undecided draw counts as computed
   kRunAheadUnbounded,    // rows run ahead beyond the session's limit
+  kDraftsUncounted,      // rows of drafts count the tokens without the drafts before them
+  kDraftSentAsDrawn,     // Candidates say the draft in place of the draw
+  kRejectedRowsSent,     // results of rows behind the first draft that is not drawn are sent
+  kRejectedRowCounts,    // the row of a draft that is not drawn counts as computed
+  kDraftsPassRunAhead,   // rows of drafts run ahead beyond the session's limit
   kCloseTwice,           // a session that ends in a step is closed again
   kQueuedCloseLost,      // Close of a queued session is not answered
   kStreamEventsSurvive,  // events of an ended stream are given out

@@ -37,6 +37,8 @@ class ChunkLimit final {
   void Observe(int32_t decode_rows, int32_t prefill_rows, Nanos nanos);
   // In [1, step_tokens]. REQUIRES decode_rows >= 0; for 0 it is step_tokens.
   int32_t MaxPrefillRows(int32_t decode_rows) const;
+  // D, in nanoseconds; 0: nothing is known. REQUIRES decode_rows >= 1.
+  double DecodeNanos(int32_t decode_rows) const;
 
  private:
   static constexpr int kNumBuckets = 32;
@@ -64,7 +66,6 @@ class ChunkLimit final {
   void LearnMixed(int32_t decode_rows, int32_t prefill_rows, double nanos);
   bool HasMeasured(int bucket) const;
   Neighbours NeighboursOf(int bucket) const;
-  double DecodeNanos(int32_t decode_rows) const;
   double MostDecodeNanos(int32_t decode_rows) const;
   const Ratio& RowCost() const { return mixed_.is_known() ? mixed_ : prefill_only_; }
 

@@ -1,5 +1,6 @@
 #include "kernels/cpu/candidates.h"
 
+#include "kernels/append_draws.h"
 #include "kernels/check.h"
 
 namespace tandem::kernels::cpu {
@@ -45,17 +46,7 @@ void CandidateMaker::Run(const CandidatesArgs& args) {
   } else {
     pool_->Run(n, [&](int32_t i, int32_t thread) { RunRow(args, i, *work_[thread], nullptr); });
   }
-  if (!args.advance) return;
-  const SlotState& slots = args.slots;
-  for (int32_t i = 0; i < n; ++i) {
-    const int32_t row = args.logits_rows[i];
-    const int32_t position = args.rows.row_position[row] + 1;
-    if (args.rows.token[row] == kIdleToken || position >= slots.context_length) continue;
-    const int32_t slot = args.rows.slot[row];
-    const int32_t drawn = args.summary[i].drawn;
-    slots.tokens[int64_t{slot} * slots.context_length + position] = drawn >= 0 ? drawn : kIdleToken;
-    slots.num_tokens[slot] = position + 1;
-  }
+  if (args.advance) AppendDraws(args);
 }
 
 }  // namespace tandem::kernels::cpu

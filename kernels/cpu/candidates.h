@@ -18,8 +18,6 @@ class CandidateMaker final {
   CandidateMaker(const CandidateMaker&) = delete;
   CandidateMaker& operator=(const CandidateMaker&) = delete;
 
-  // Draws are appended (args.advance) after all rows are done: every row counts its penalties over
-  // the tokens as they were.
   void Run(const CandidatesArgs& args);
 
  private:

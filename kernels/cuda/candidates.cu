@@ -287,36 +287,48 @@ __global__ void __launch_bounds__(kChunkThreads) CountKernel(CandidatesArgs args
   }
 }
 
-// One warp for each row. Where rows of one slot follow each other, the last of those that have a
-// place for a token says how many the slot holds.
+// One block, a warp, for the rows of each slot, which stand next to each other: that of the first
+// row, a lane for a row.
 __global__ void __launch_bounds__(kWarp) DecideKernel(CandidatesArgs args) {
   const int32_t index = static_cast<int32_t>(blockIdx.x);
   const int32_t lane = static_cast<int32_t>(threadIdx.x);
   const SlotState& slots = args.slots;
-  const RowContext row = ContextOf(args, index);
+  const RowContext first = ContextOf(args, index);
+  const auto is_of_slot = [&](int32_t other) {
+    if (other < 0 || other >= args.num_logits_rows) return false;
+    const RowContext row = ContextOf(args, other);
+    return !row.idle && row.slot == first.slot;
+  };
   BeginOverlapping();
-  if (row.idle) return;
-  int32_t drawn = -1;
-  if (lane == 0) {
-    RowSummary& summary = args.summary[index];
-    drawn = DecideFromLists(summary, args.top + int64_t{index} * args.max_top,
-                            args.perturbed + int64_t{index} * args.max_perturbed, *row.params,
-                            row.position);
-    summary.drawn = drawn;
-  }
-  if (!args.advance || row.position >= slots.context_length) return;
-  bool is_last = true;
-  for (int32_t later = index + 1 + lane; later < args.num_logits_rows; later += kWarp) {
-    const RowContext other = ContextOf(args, later);
-    if (!other.idle && other.slot == row.slot && other.position < slots.context_length) {
-      is_last = false;
+  if (first.idle || is_of_slot(index - 1)) return;
+  bool is_appended = !args.advance;
+  int32_t count = kWarp;
+  for (int32_t begin = index; count == kWarp; begin += kWarp) {
+    const uint32_t others = ~__ballot_sync(kAllLanes, is_of_slot(begin + lane));
+    count = others == 0 ? kWarp : __ffs(static_cast<int32_t>(others)) - 1;
+    const int32_t mine = begin + lane;
+    int32_t drawn = -1;
+    bool ends = false;  // the draw is not the draft behind it
+    if (lane < count) {
+      const RowContext row = ContextOf(args, mine);
+      RowSummary& summary = args.summary[mine];
+      drawn = DecideFromLists(summary, args.top + int64_t{mine} * args.max_top,
+                              args.perturbed + int64_t{mine} * args.max_perturbed, *row.params,
+                              row.position);
+      summary.drawn = drawn;
+      ends = !is_of_slot(mine + 1) || args.rows.token[args.logits_rows[mine + 1]] != drawn;
     }
+    const uint32_t ending = __ballot_sync(kAllLanes, ends);
+    if (is_appended || ending == 0) continue;
+    is_appended = true;
+    const int32_t position = first.position + (begin - index) + lane;
+    if (lane != __ffs(static_cast<int32_t>(ending)) - 1 || position >= slots.context_length) {
+      continue;
+    }
+    slots.tokens[int64_t{first.slot} * slots.context_length + position] =
+        drawn >= 0 ? drawn : kIdleToken;
+    slots.num_tokens[first.slot] = position + 1;
   }
-  is_last = __all_sync(kAllLanes, is_last);
-  if (lane != 0) return;
-  slots.tokens[int64_t{row.slot} * slots.context_length + row.position] =
-      drawn >= 0 ? drawn : kIdleToken;
-  if (is_last) slots.num_tokens[row.slot] = row.position + 1;
 }
 
 int32_t NumChunks(int32_t vocab_size) { return (vocab_size + kChunkIds - 1) / kChunkIds; }

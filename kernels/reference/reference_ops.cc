@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "kernels/append_draws.h"
 #include "kernels/check.h"
 #include "kernels/random_weight.h"
 #include "kernels/reference/candidates.h"
@@ -421,13 +422,8 @@ void ReferenceOps::Candidates(const CandidatesArgs& args) {
       std::copy(result.reported.begin(), result.reported.end(),
                 args.reported + int64_t{i} * kMaxReported);
     }
-    if (args.advance && position + 1 < slots.context_length) {
-      const int32_t drawn = result.summary.drawn;
-      slots.tokens[int64_t{slot} * slots.context_length + position + 1] =
-          drawn >= 0 ? drawn : kIdleToken;
-      slots.num_tokens[slot] = position + 2;
-    }
   }
+  if (args.advance) AppendDraws(args);
 }
 
 void ReferenceOps::CopyPage(const KvPool& kv, int32_t from_page, int32_t to_page,

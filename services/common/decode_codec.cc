@@ -361,6 +361,8 @@ void ToProto(const EngineLoad& load, pb::Load* out) {
   out->set_reused_tokens(load.reused_tokens);
   out->set_evicted_pages(load.evicted_pages);
   out->set_preempted(load.preempted);
+  out->set_drafted_tokens(load.drafted_tokens);
+  out->set_taken_drafts(load.taken_drafts);
 }
 
 std::vector<uint32_t> DefinedBits(const TokenizerData& data, int32_t vocab_size) {

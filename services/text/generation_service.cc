@@ -73,7 +73,10 @@ absl::StatusOr<GenerationRequest> GenerationService::Prepare(const std::string& 
   v1::GenerateRequest request;
   RETURN_IF_ERROR(ParseMessage(bytes, &request));
   ASSIGN_OR_RETURN(std::shared_ptr<const ServedModel> model, router_->Find(request.model()));
-  return CheckRequest(request, std::move(model), RandomBits);
+  ASSIGN_OR_RETURN(GenerationRequest out, CheckRequest(request, std::move(model), RandomBits));
+  out.drafts = std::min(options_.drafts, out.model->limits.max_drafts);
+  out.run_ahead += out.drafts;
+  return out;
 }
 
 grpc::ServerWriteReactor<grpc::ByteBuffer>* GenerationService::Generate(

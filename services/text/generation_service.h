@@ -22,6 +22,7 @@ namespace tandem::text {
 struct GenerationServiceOptions {
   int32_t max_requests = 256;  // Generate calls at once; one more is RESOURCE_EXHAUSTED at once
   int32_t num_threads = 2;     // for templates and tokenizers
+  int32_t drafts = 0;          // most drafts of a step, where the worker makes any
 };
 
 // The largest legal request has a text of kMaxEncodeBytes and some lists.

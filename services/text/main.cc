@@ -77,6 +77,11 @@ int Main(int argc, char** argv) {
                  "generations at once; more are refused at once")
       ->capture_default_str()
       ->check(CLI::Range(1, kMaxRequests));
+  app.add_option("--drafts", options.drafts,
+                 "guesses of its next tokens that a session has verified in one step, where its "
+                 "worker makes any; they change no token. 0: none")
+      ->capture_default_str()
+      ->check(CLI::Range(0, kMaxDrafts));
   app.add_option("--drain-seconds", drain_seconds,
                  "after SIGTERM, how long what runs may go on before it is cancelled")
       ->capture_default_str()

@@ -47,6 +47,7 @@ struct GenerationRequest {
   // Most tokens that the worker may draw before they are confirmed. It mirrors all sampling that
   // there is, so that its draws are what will be decided.
   int32_t run_ahead = 0;
+  int32_t drafts = 0;         // most that the worker may verify in a step; they count as run-ahead
   std::string cache_salt;     // only requests with the same salt share cached tokens
   bool cache_bypass = false;  // neither finds cached tokens nor leaves any
   Nanos received = 0;

@@ -65,6 +65,7 @@ absl::Status CheckHello(const decode::v1::Hello& hello) {
   RETURN_IF_ERROR(InRange("max_report_ids", hello.max_report_ids(), 0, INT32_MAX));
   RETURN_IF_ERROR(InRange("max_choices", hello.max_choices(), 1, INT32_MAX));
   RETURN_IF_ERROR(InRange("max_run_ahead", hello.max_run_ahead(), 0, INT32_MAX));
+  RETURN_IF_ERROR(InRange("max_drafts", hello.max_drafts(), 0, INT32_MAX));
   RETURN_IF_ERROR(InRange("max_salt_bytes", hello.max_salt_bytes(), 0, INT32_MAX));
   for (const int32_t id : hello.end_ids()) {
     RETURN_IF_ERROR(InRange("end_ids", id, 0, hello.vocab_size() - 1));
@@ -94,12 +95,15 @@ absl::StatusOr<std::shared_ptr<const ServedModel>> MakeServedModel(
   out->end_ids.assign(hello.end_ids().begin(), hello.end_ids().end());
   std::sort(out->end_ids.begin(), out->end_ids.end());
   out->end_ids.erase(std::unique(out->end_ids.begin(), out->end_ids.end()), out->end_ids.end());
+  const bool makes_drafts =
+      std::count(hello.features().begin(), hello.features().end(), kDraftsFeature) > 0;
   out->limits = {.max_top = std::min(hello.max_top(), kernels::kMaxTop),
                  .max_perturbed = std::min(hello.max_perturbed(), kernels::kMaxPerturbed),
                  .max_raw_top = std::min(hello.max_raw_top(), kernels::kMaxRawTop),
                  .max_report_ids = std::min(hello.max_report_ids(), kernels::kMaxReported),
                  .max_choices = hello.max_choices(),
                  .max_run_ahead = hello.max_run_ahead(),
+                 .max_drafts = makes_drafts ? hello.max_drafts() : 0,
                  .max_salt_bytes = hello.max_salt_bytes()};
   out->defined_bits = DefinedBits(text->tokenizer->data(), hello.vocab_size());
   out->text = std::move(text);

@@ -36,6 +36,7 @@ struct WorkerLimits {
   int32_t max_report_ids = 0;
   int32_t max_choices = 0;
   int32_t max_run_ahead = 0;
+  int32_t max_drafts = 0;
   int32_t max_salt_bytes = 0;
 };
 

@@ -33,6 +33,7 @@ void Session::Open(const WorkerLimits& worker, Nanos now, SessionOutput* out) {
   if (request_.max_tokens.has_value()) open->set_max_new(*request_.max_tokens);
   ToProto(request_.sampling, open->mutable_draw());
   open->set_run_ahead(std::min(request_.run_ahead, worker.max_run_ahead));
+  open->set_drafts(std::min(request_.drafts, worker.max_drafts));
   open->set_priority(request_.priority);
   open->set_salt(request_.cache_salt);
   open->set_no_cache(request_.cache_bypass);

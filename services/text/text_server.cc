@@ -37,6 +37,9 @@ absl::Status CheckOptions(const TextServerOptions& options) {
     return InvalidArgument("--max-requests is ", options.max_requests, ": it must be 1 to ",
                            kMaxRequests);
   }
+  if (options.drafts < 0 || options.drafts > kMaxDrafts) {
+    return InvalidArgument("--drafts is ", options.drafts, ": it must be 0 to ", kMaxDrafts);
+  }
   return absl::OkStatus();
 }
 
@@ -53,7 +56,8 @@ absl::StatusOr<std::unique_ptr<TextServer>> TextServer::Start(const TextServerOp
     shards.push_back(out->shards_.back().get());
   }
   out->service_ = std::make_unique<GenerationService>(
-      GenerationServiceOptions{.max_requests = options.max_requests}, &out->router_, shards);
+      GenerationServiceOptions{.max_requests = options.max_requests, .drafts = options.drafts},
+      &out->router_, shards);
   grpc::Service* const services[] = {out->service_.get(), &out->health_};
   ASSIGN_OR_RETURN(out->server_, RpcServer::Start({.listen = options.listen,
                                                    .tls = options.tls,

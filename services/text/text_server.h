@@ -27,11 +27,15 @@ struct TextServerOptions {
   TlsFiles tls;
   int32_t shards = 1;          // [1, kMaxShards]
   int32_t max_requests = 256;  // [1, kMaxRequests]
+  // Most guesses of its next tokens that a session has verified in one step, where its worker makes
+  // any: [0, kMaxDrafts], 0: none.
+  int32_t drafts = 8;
   std::chrono::milliseconds worker_silence{2000};
 };
 
 inline constexpr int32_t kMaxShards = 64;
 inline constexpr int32_t kMaxRequests = 65536;
+inline constexpr int32_t kMaxDrafts = 32;
 
 class TextServer final : public WorkerListener {
  public:

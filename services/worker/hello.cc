@@ -47,6 +47,8 @@ decode::v1::Hello MakeHello(const HelloParts& parts) {
   hello.set_max_choices(parts.engine.max_choices);
   hello.set_max_salt_bytes(kMaxSalt);
   ToProto(parts.engine.max_retain, hello.mutable_max_retain());
+  if (parts.engine.max_drafts > 0) hello.add_features(kDraftsFeature);
+  hello.set_max_drafts(parts.engine.max_drafts);
   return hello;
 }
 

@@ -29,7 +29,9 @@ std::optional<int> ParseOptions(int argc, const char* const* argv, WorkerOptions
   EngineOptions& engine = options->engine;
   options->server.listen = "127.0.0.1:7701";
   CLI::App app("Serves one model's layers and KV caches to text tiers.", "tandem-worker");
-  app.add_option("--model", options->model, "The model: a .gguf file, or random:NAME for drawn weights")->required();
+  app.add_option("--model", options->model,
+                 "The model: a .gguf file, or random:NAME for drawn weights")
+      ->required();
   app.add_option("--name", options->name,
                  "Name it is served under; default: the file's without its ending");
   app.add_option("--listen", options->server.listen, "host:port; port 0 takes any free one")
@@ -66,6 +68,11 @@ std::optional<int> ParseOptions(int argc, const char* const* argv, WorkerOptions
   app.add_option("--max-run-ahead", engine.max_run_ahead,
                  "Drawn tokens that a session may run ahead of those that its peer has confirmed")
       ->check(CLI::Range(0, 16))
+      ->capture_default_str();
+  app.add_option("--max-drafts", engine.max_drafts,
+                 "Guesses of its next tokens that a session may have verified in one step; they "
+                 "change no token. 0: none")
+      ->check(CLI::Range(0, kMaxDraftLength))
       ->capture_default_str();
   app.add_option("--decode-slowdown", engine.decode_slowdown,
                  "How many times as long a step with decode rows may take for the prompts that are "

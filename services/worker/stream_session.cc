@@ -137,6 +137,9 @@ absl::StatusOr<OpenCommand> StreamSession::ParseOpen(const pb::Open& open, Nanos
     return InvalidArgument("run_ahead is ", open.run_ahead(), ": it must be 0 to ",
                            limits_.max_run_ahead);
   }
+  if (open.drafts() < 0 || open.drafts() > limits_.max_drafts) {
+    return InvalidArgument("drafts is ", open.drafts(), ": it must be 0 to ", limits_.max_drafts);
+  }
   if (open.salt().size() > static_cast<size_t>(kMaxSalt)) {
     return InvalidArgument("salt has ", open.salt().size(), " bytes: at most ", kMaxSalt);
   }
@@ -159,6 +162,7 @@ absl::StatusOr<OpenCommand> StreamSession::ParseOpen(const pb::Open& open, Nanos
   out.max_new = open.max_new();
   out.priority = open.priority();
   out.run_ahead = open.run_ahead();
+  out.drafts = open.drafts();
   out.use_cache = !open.no_cache();
   out.salt = open.salt();
   return out;

@@ -36,6 +36,7 @@ struct StreamLimits {
   int32_t context_length = 0;
   int32_t max_choices = 1;
   int32_t max_run_ahead = 0;
+  int32_t max_drafts = 0;
   Nanos max_retain = 0;
 };
 

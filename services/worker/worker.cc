@@ -73,6 +73,7 @@ absl::Status Worker::Load(const Checkpoint& checkpoint, std::unique_ptr<kernels:
   served->limits = {.context_length = model_->context_length(),
                     .max_choices = options.engine.max_choices,
                     .max_run_ahead = options.engine.max_run_ahead,
+                    .max_drafts = options.engine.max_drafts,
                     .max_retain = options.engine.max_retain};
   served->outbox_bytes = OutboxBytes(options.engine.max_sessions, options.engine.max_run_ahead,
                                      model_->config().vocab_size);

@@ -30,6 +30,7 @@ TEST(Programs, SayWhichFlagIsWrongAndLeaveWithStatus2) {
       {"tandem-worker", {"--model", "x.gguf", "--listen", "nowhere"}, {"--listen", "nowhere"}},
       {"tandem-text", {}, {"--worker"}},
       {"tandem-text", {"--worker", "127.0.0.1:1", "--shards", "0"}, {"--shards", "0"}},
+      {"tandem-text", {"--worker", "127.0.0.1:1", "--drafts", "-1"}, {"--drafts", "-1"}},
       {"tandem", {}, {"subcommand"}},
       {"tandem", {"generate"}, {"prompt"}},
       {"tandem", {"generate", "x", "--logit-bias", "7"}, {"--logit-bias", "7", "ID:VALUE"}},

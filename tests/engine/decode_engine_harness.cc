@@ -166,6 +166,7 @@ SessionHandle TextTier::StartChoices(const Request& request, int32_t choices) {
   open.deadline = request.deadline;
   open.priority = request.priority;
   open.run_ahead = request.run_ahead;
+  open.drafts = request.drafts;
   open.salt = request.salt;
   for (int32_t i = 0; i < choices; ++i) {
     Session& session = sessions_[{request.stream, next_number_++}];

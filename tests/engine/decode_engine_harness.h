@@ -98,6 +98,7 @@ struct Request {
   Nanos deadline = kNoDeadline;
   int32_t priority = 0;
   int32_t run_ahead = 0;
+  int32_t drafts = 0;
   std::string salt;
 };
 struct Outcome {

@@ -60,6 +60,7 @@ TEST(DecodeEngineOptions, OptionsOutOfRangeAreRefusedByName) {
   EXPECT_EQ(message({.step_tokens = 257}), "step_tokens is 257: it must be 1 to 256");
   EXPECT_EQ(message({.context_length = 513}), "context_length is 513: it must be 0 to 512");
   EXPECT_EQ(message({.max_rewind = 0}), "max_rewind is 0: it must be 1 to 512");
+  EXPECT_EQ(message({.max_drafts = 33}), "max_drafts is 33: it must be 0 to 32");
   EXPECT_EQ(DecodeEngine::Make({}, {1, 2}, *world.model, *world.ops).status().message(),
             "defined_bits has 2 words for 283 ids");
 }

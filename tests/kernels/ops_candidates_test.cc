@@ -8,6 +8,7 @@
 #include <limits>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "kernels/reference/candidates.h"
@@ -163,8 +164,6 @@ class OpsCandidatesTest : public testing::TestWithParam<Backend> {
 
   // Runs the operation once for all slots, each at its last token, with idle rows at both ends.
   Outputs Run(SlotArrays& slots, const std::vector<float>& logits, bool advance) {
-    DeviceData data(*ops_);
-    SlotState state = slots.OnDevice(data);
     std::vector<int32_t> slot = {-1}, position = {-1}, logits_rows = {0};
     for (int32_t i = 0; i < kSlots; ++i) {
       slot.push_back(i);
@@ -174,7 +173,15 @@ class OpsCandidatesTest : public testing::TestWithParam<Backend> {
     slot.push_back(-1);
     position.push_back(5);
     logits_rows.push_back(kSlots + 1);
-    const int32_t n = kSlots + 2;
+    return RunRows(slots, slot, position, logits_rows, logits, advance);
+  }
+
+  Outputs RunRows(SlotArrays& slots, const std::vector<int32_t>& slot,
+                  const std::vector<int32_t>& position, const std::vector<int32_t>& logits_rows,
+                  const std::vector<float>& logits, bool advance) {
+    DeviceData data(*ops_);
+    SlotState state = slots.OnDevice(data);
+    const int32_t n = static_cast<int32_t>(slot.size());
     CandidatesArgs args;
     args.rows = {n, data.Put(slot), data.Put(position), data.Zeroes<int32_t>(n),
                  data.Zeroes<int32_t>(n)};
@@ -367,6 +374,71 @@ TEST_P(OpsCandidatesTest, B041_B043_ASlotsDrawDoesNotDependOnItsSlotOrNeighbours
   EXPECT_GE(got.summary[2].drawn, 0);
   EXPECT_EQ(got.summary[2].drawn, got.summary[7].drawn);
   EXPECT_EQ(got.summary[2].drawn, got.summary[12].drawn);
+}
+
+// Every slot runs its last token and drafts behind it, most of them what will be
+// drawn.
+TEST_P(OpsCandidatesTest, RowsOfDraftsGiveWhatTheyGiveOneByOneAndTheFirstOtherDrawIsAppended) {
+  const int32_t vocab_size = 300;
+  int32_t num_taken = 0, num_rejected = 0, num_undecided = 0, num_all_taken = 0;
+  for (int32_t round = 0; round < 20; ++round) {
+    SlotArrays slots = RandomSlots(vocab_size, true);
+    std::vector<int32_t> slot = {-1}, position = {-1}, logits_rows = {0};
+    std::vector<float> logits = RandomLogits((kSlots * 7 + 1) * vocab_size);
+    std::vector<RowCandidates> want = {RowCandidates{.summary = EmptySummary()}};
+    std::vector<int32_t> num_tokens;                    // as they have to be
+    std::vector<std::pair<int64_t, int32_t>> appended;  // place and token
+    const SlotState host = slots.OnHost();
+    for (int32_t s = 0; s < kSlots; ++s) {
+      const int32_t length = slots.num_tokens[s];
+      const int32_t num_drafts = std::min(random_.Below(7), kContext - length);
+      const int64_t line = int64_t{s} * kContext;
+      bool ended = false;
+      for (int32_t i = 0; i <= num_drafts; ++i) {
+        const int64_t row = static_cast<int64_t>(slot.size());
+        slot.push_back(s);
+        position.push_back(length - 1 + i);
+        logits_rows.push_back(static_cast<int32_t>(row));
+        const int32_t drawn = want.emplace_back(ComputeCandidates({logits.data() + row * vocab_size,
+                                                                   static_cast<size_t>(vocab_size)},
+                                                                  host, s, length - 1 + i))
+                                  .summary.drawn;
+        int32_t draft = -2;
+        if (i < num_drafts) {
+          draft = drawn >= 0 && !OneIn(4) ? drawn : random_.Below(vocab_size);
+          slots.tokens[line + length + i] = draft;
+        }
+        num_taken += !ended && draft == drawn;
+        num_rejected += !ended && draft >= 0 && draft != drawn;
+        num_undecided += !ended && drawn < 0;
+        num_all_taken += !ended && i == num_drafts && i > 0;
+        if (ended || draft == drawn) continue;
+        ended = true;
+        num_tokens.push_back(std::min(length + i + 1, kContext));
+        if (length + i < kContext) {
+          appended.emplace_back(line + length + i, drawn >= 0 ? drawn : kIdleToken);
+        }
+      }
+      slots.num_tokens[s] = length + num_drafts;
+    }
+    const Outputs got = RunRows(slots, slot, position, logits_rows, logits, true);
+    for (size_t row = 0; row < slot.size(); ++row) {
+      SCOPED_TRACE("slot " + std::to_string(slot[row]) + ", position " +
+                   std::to_string(position[row]));
+      ExpectSummary(got.summary[row], want[row].summary);
+      ExpectEntries(got.top.data() + row * 40, want[row].top, "top");
+      ExpectEntries(got.perturbed.data() + row * 13, want[row].perturbed, "perturbed");
+      ExpectEntries(got.raw_top.data() + row * kMaxRawTop, want[row].raw_top, "raw top");
+      ExpectEntries(got.reported.data() + row * kMaxReported, want[row].reported, "reported");
+    }
+    EXPECT_EQ(got.num_tokens, num_tokens);
+    for (const auto& [place, token] : appended) slots.tokens[place] = token;
+    EXPECT_EQ(got.tokens, slots.tokens);
+  }
+  EXPECT_GT(num_taken, 100);
+  EXPECT_GT(num_rejected, 20);
+  EXPECT_GT(num_undecided, 5);
+  EXPECT_GT(num_all_taken, 5);
 }
 
 INSTANTIATE_TEST_SUITE_P(Backends, OpsCandidatesTest, testing::ValuesIn(Backends()), BackendName);

@@ -28,6 +28,8 @@ enum class Counter : uint8_t {
   kStaleCandidates,
   kUndecided,
   kRunAheadCandidates,
+  kDrafted,
+  kDraftsTaken,
   kForks,
   kFetchedMore,
   kFetchedIds,

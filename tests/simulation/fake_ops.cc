@@ -5,6 +5,8 @@
 #include <cstring>
 
 #include "absl/strings/str_cat.h"
+#include "engine/base/planted_bugs.h"
+#include "kernels/append_draws.h"
 #include "tests/simulation/fake_arithmetic.h"
 
 namespace tandem::test {
@@ -282,7 +284,6 @@ void FakeOps::Head(const kernels::HeadArgs& args) {
 }
 
 void FakeOps::Candidates(const kernels::CandidatesArgs& args) {
-  const kernels::SlotState& slots = args.slots;
   for (int32_t i = 0; i < args.num_logits_rows; ++i) {
     kernels::RowSummary& summary = args.summary[i];
     summary = {};
@@ -297,11 +298,12 @@ void FakeOps::Candidates(const kernels::CandidatesArgs& args) {
     const int32_t slot = args.rows.slot[row];
     const int32_t position = args.rows.row_position[row] + 1;
     FillLists(args, i, slot, position);
-    if (!args.advance || position >= slots.context_length) continue;
-    slots.tokens[int64_t{slot} * slots.context_length + position] =
-        summary.drawn >= 0 ? summary.drawn : kIdleToken;
-    slots.num_tokens[slot] = position + 1;
+    if (i == 0 || args.rows.slot[args.logits_rows[i - 1]] != slot) continue;
+    const int32_t before = args.logits_rows[i - 1];
+    Require(args.rows.row_position[before] == position - 2, "logits rows of slot ", slot,
+            " do not follow each other");
   }
+  if (args.advance) kernels::AppendDraws(args);
 }
 
 // Entries carry the hash in what they are: the ids follow from it.
@@ -313,7 +315,13 @@ void FakeOps::FillLists(const kernels::CandidatesArgs& args, int32_t index, int3
   const uint64_t row = LoadHash(args.logits + int64_t{index} * slots.vocab_size);
   uint64_t tokens = kTokensHashBegin;
   const int32_t* token = slots.tokens + int64_t{slot} * slots.context_length;
-  for (int32_t i = 0; i < position; ++i) tokens = TokensHashStep(tokens, token[i]);
+  int32_t counted = position;
+  if (Planted(Bug::kDraftsUncounted)) {
+    for (int32_t i = index; i > 0 && args.rows.slot[args.logits_rows[i - 1]] == slot; --i) {
+      --counted;
+    }
+  }
+  for (int32_t i = 0; i < counted; ++i) tokens = TokensHashStep(tokens, token[i]);
   const uint64_t weight = WeightHash(
       row, tokens,
       EditsHash(params.prompt_length, slots.bias_ids + int64_t{slot} * slots.max_bias,
@@ -321,7 +329,7 @@ void FakeOps::FillLists(const kernels::CandidatesArgs& args, int32_t index, int3
   summary.total_weight = weight;
   summary.top_k_weight = weight;
   summary.num_in_row = slots.vocab_size;
-  summary.drawn = FakeDraw(row, params.seed, params.choice, position);
+  summary.drawn = FakeDraw(row, token[position - 1], params.seed, params.choice, position);
   if (!Require(params.num_top <= args.max_top && params.num_perturbed <= args.max_perturbed,
                "lists of ", params.num_top, " and ", params.num_perturbed, ", room for ",
                args.max_top, " and ", args.max_perturbed)) {

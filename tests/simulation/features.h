@@ -11,6 +11,7 @@ namespace tandem::test {
 enum class Feature : uint8_t {
   // What is expected of the engine.
   kRunAhead,   // sessions with run_ahead > 0
+  kDrafts,     // and with drafts
   kCache,      // cached pages may be found
   kEpochs,     // an Extend may name tokens whose draws were not received
   kFairQueue,  // no stream's opens wait for all of another's

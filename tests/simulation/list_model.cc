@@ -35,7 +35,7 @@ uint64_t ListModel::Weight(int32_t position) const {
 }
 
 int32_t ListModel::Draw(int32_t position) const {
-  return FakeDraw(Row(position), seed_, choice_, position);
+  return FakeDraw(Row(position), tokens_[position - 1], seed_, choice_, position);
 }
 
 uint64_t ListModel::TokensHash(int32_t length) const {

@@ -107,6 +107,7 @@ Monitor::Session Monitor::NewSession(const OpenCommand& command, int32_t index, 
                                 : std::min(kFakeContext, command.prompt_length + command.max_new);
   session.priority = command.priority;
   session.run_ahead = command.run_ahead;
+  asks_drafts_ |= command.drafts > 0;
   session.choices = choices;
   const int32_t reserved =
       session.grows ? session.opened_length + options_.ahead_tokens : session.limit;

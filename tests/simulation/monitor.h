@@ -158,6 +158,9 @@ class Monitor final {
   int64_t max_cost_ = 0;             // of all groups
   std::set<int64_t> known_streams_;  // that opened something
   int32_t steps_without_prefill_ = 0;
+  bool asks_drafts_ = false;  // some Open did
+  int64_t drafted_ = 0;
+  int64_t drafts_taken_ = 0;
 };
 
 }  // namespace tandem::test

@@ -1,5 +1,6 @@
 // Progress, fairness, preemption, drain, bounds.
 #include <algorithm>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "tests/simulation/monitor.h"
@@ -88,6 +89,14 @@ void Monitor::CheckLoad(const EngineLoad& load, int32_t num_live) {
                      options_.max_sessions);
   violation_.Require(load.free_pages >= 0 && load.free_pages <= load.total_pages, load.free_pages,
                      " of ", load.total_pages, " pages are free");
+  violation_.Require(asks_drafts_ || load.drafted_tokens == 0, load.drafted_tokens,
+                     " drafts, and nobody asked for any");
+  violation_.Require(load.taken_drafts <= load.drafted_tokens, load.taken_drafts, " drafts of ",
+                     load.drafted_tokens, " were taken");
+  counters_.Add(Counter::kDrafted,
+                load.drafted_tokens - std::exchange(drafted_, load.drafted_tokens));
+  counters_.Add(Counter::kDraftsTaken,
+                load.taken_drafts - std::exchange(drafts_taken_, load.taken_drafts));
   for (const auto& [handle, session] : sessions_) {
     const bool is_early = session.must == Must::kRefused && session.is_admitted;
     violation_.Require(session.must == Must::kNothing || session.must == Must::kDone || is_early,

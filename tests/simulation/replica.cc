@@ -130,6 +130,7 @@ void Replica::Open(std::vector<int32_t> indices) {
   open.priority = first.spec.priority;
   open.age = host_.now() - first.first_opened;
   open.run_ahead = first.spec.run_ahead;
+  open.drafts = first.spec.drafts;
   open.use_cache = first.spec.use_cache;
   open.salt = first.spec.salt;
   if (first.spec.patience > 0) open.deadline = first.first_opened + first.spec.patience;

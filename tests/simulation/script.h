@@ -26,6 +26,7 @@ struct SequenceSpec {
   int32_t priority = 0;
   Nanos patience = 0;  // deadline, from the first open on; 0: none
   int32_t run_ahead = 0;
+  int32_t drafts = 0;
   bool use_cache = true;
   std::string salt;
 };

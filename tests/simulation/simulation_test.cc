@@ -38,6 +38,9 @@ bool IsExpected(Counter counter, const Features& features) {
     case Counter::kStaleCandidates:
     case Counter::kRunAheadCandidates:
       return features.has(Feature::kRunAhead);
+    case Counter::kDrafted:
+    case Counter::kDraftsTaken:
+      return features.has(Feature::kRunAhead) && features.has(Feature::kDrafts);
     case Counter::kHits:
     case Counter::kLateHits:
       return features.has(Feature::kCache);

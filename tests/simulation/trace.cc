@@ -17,9 +17,9 @@ struct CommandText {
   std::string operator()(const OpenCommand& open) const {
     return absl::StrCat("open ", HandleText(open.first), " choices ", open.choices, " tokens ",
                         open.tokens.size(), " prompt ", open.prompt_length, " max_new ",
-                        open.max_new, " run_ahead ", open.run_ahead, " priority ", open.priority,
-                        " age ", open.age, open.use_cache ? "" : " no cache", " salt '", open.salt,
-                        "'");
+                        open.max_new, " run_ahead ", open.run_ahead, " drafts ", open.drafts,
+                        " priority ", open.priority, " age ", open.age,
+                        open.use_cache ? "" : " no cache", " salt '", open.salt, "'");
   }
   std::string operator()(const ExtendCommand& extend) const {
     return absl::StrCat("extend ", HandleText(extend.handle), " at ", extend.position, " epoch ",

@@ -39,7 +39,10 @@ Shape RandomShape(Features features, Random* random) {
   options.kv_tokens = kPageTokens * (is_tight ? random->Between(6, 16) : random->Between(40, 60));
   options.ahead_tokens = static_cast<int32_t>(random->Between(8, 64));
   options.max_choices = 3;
-  options.max_run_ahead = 3;
+  options.max_run_ahead = 6;
+  options.max_drafts = features.has(Feature::kDrafts) && random->Percent(80)
+                           ? static_cast<int32_t>(random->Between(1, 5))
+                           : 0;
   options.prefix_cache = features.has(Feature::kCache) && random->Percent(85);
   options.max_retain = kNanosPerSecond;
   options.decode_slowdown = random->Percent(50) ? 1.5 : 0;
@@ -64,6 +67,7 @@ Shape RandomShape(Features features, Random* random) {
     options.ahead_tokens = static_cast<int32_t>(random->Between(8, 20));
   }
   if (kind >= 12 && random->Percent(50)) shape.pace = Shape::Pace::kHasty;
+  shape.two_steps = features.has(Feature::kTwoSteps) && random->Percent(70);
   return shape;
 }
 
@@ -153,7 +157,11 @@ std::vector<SequenceSpec> Workload::Next() {
   if (features_.has(Feature::kDeadlines) && random_.Percent(10)) {
     spec.patience = kMilli * random_.Between(1, 200);
   }
-  if (features_.has(Feature::kRunAhead)) spec.run_ahead = static_cast<int32_t>(random_.Below(4));
+  if (features_.has(Feature::kRunAhead)) {
+    spec.run_ahead = static_cast<int32_t>(random_.Between(0, options_.max_run_ahead));
+  }
+  if (random_.Percent(70))
+    spec.drafts = static_cast<int32_t>(random_.Between(0, options_.max_drafts));
   spec.use_cache = !random_.Percent(10);
   if (random_.Percent(20)) spec.salt = random_.Percent(50) ? "a" : std::string(kMaxSalt, 'b');
 

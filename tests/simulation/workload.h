@@ -21,6 +21,7 @@ struct Shape {
     kBusy,   // next to no delay: there are decode rows for every step
   };
   Pace pace = Pace::kSlow;
+  bool two_steps = false;     // in flight; drafts are had more often without
   int32_t grow_percent = 25;  // of requests without max_new
   int32_t longest_prompt = kFakeContext;
   int32_t shortest_new = 1;  // max_new of most requests

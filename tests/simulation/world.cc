@@ -266,7 +266,7 @@ void World::Turn() {
     violation_.Require(!engine_->Launch(now_), "Launch makes a third step");
     AfterCall();
   }
-  const size_t depth = scenario_.features.has(Feature::kTwoSteps) ? 2 : 1;
+  const size_t depth = shape_.two_steps ? 2 : 1;
   bool launched = false;
   while (!violation_.any() && ready_at_.size() < depth && random_.Percent(80)) {
     launched = Launch();

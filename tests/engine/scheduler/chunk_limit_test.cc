@@ -277,6 +277,19 @@ TEST(ChunkLimit, TimesThatAreNotPositiveAreIgnored) {
   EXPECT_EQ(load.limit.MaxPrefillRows(16), before);
 }
 
+TEST(ChunkLimit, TheTimeOfDecodeRowsIsTheirMeanAndBetweenThoseOfOtherNumbersOfRows) {
+  ChunkLimit limit(2, 64);
+  EXPECT_EQ(limit.DecodeNanos(3), 0);
+  for (int i = 0; i < 20; ++i) {
+    limit.Observe(1, 0, 1000);
+    limit.Observe(8, 0, 1700);
+  }
+  EXPECT_DOUBLE_EQ(limit.DecodeNanos(1), 1000);
+  EXPECT_DOUBLE_EQ(limit.DecodeNanos(4), 1300);
+  EXPECT_DOUBLE_EQ(limit.DecodeNanos(8), 1700);
+  EXPECT_DOUBLE_EQ(limit.DecodeNanos(60), 1700);
+}
+
 TEST(ChunkLimitDeath, ASlowdownBelowOneIsRefused) {
   EXPECT_DEATH(ChunkLimit(0.5, 8), "slowdown 0.5");
 }

@@ -130,11 +130,12 @@ TEST_F(CudaRowsTest, EightBitCachesHoldTheBytesOfTheReference) {
 
 class CudaCandidatesTest : public CudaRowsTest {
  protected:
-  static constexpr int32_t kContext = 16;
+  static constexpr int32_t kContext = 64;
 
   // Rows of slots 0, 1, .. at the given positions, a line of logits for each.
   struct Step {
     std::vector<int32_t> slots, positions;
+    std::vector<int32_t> tokens;  // of the rows; or empty: 1
     std::vector<float> logits;
     std::vector<DrawParams> params;                // of each slot
     std::vector<int32_t> report_ids, num_reports;  // 4 places for each slot; or empty
@@ -155,7 +156,8 @@ class CudaCandidatesTest : public CudaRowsTest {
     std::vector<int32_t> logits_rows;
     for (int32_t i = 0; i < n; ++i) logits_rows.push_back(i);
     CandidatesArgs args;
-    args.rows = {n, Put(step.slots), Put(step.positions), Put(std::vector<int32_t>(n, 1)),
+    args.rows = {n, Put(step.slots), Put(step.positions),
+                 Put(step.tokens.empty() ? std::vector<int32_t>(n, 1) : step.tokens),
                  Put(step.positions)};
     args.num_logits_rows = n;
     args.logits_rows = Put(logits_rows);
@@ -301,20 +303,47 @@ TEST_F(CudaCandidatesTest, TheRowMaximumKeepsTheSignOfTheFirstZero) {
   ExpectSortedRows(std::move(step));
 }
 
-TEST_F(CudaCandidatesTest, OfRowsOfOneSlotTheLastSaysHowManyTokensItHolds) {
+// Rows of one slot, whose draws are 10, 11, 12, ..; more of them than a warp has lanes.
+TEST_F(CudaCandidatesTest, OfRowsOfOneSlotTheFirstWhoseDrawIsNotTheNextTokenIsAppended) {
+  constexpr int32_t kRows = 40;
+  for (const int32_t ends : {0, 1, 30, 31, 32, 38, 39}) {
+    Step step;
+    step.params.resize(2);
+    step.logits.assign((kRows + 1) * 100, 0.0f);
+    for (int32_t row = 0; row < kRows; ++row) {
+      step.slots.push_back(1);
+      step.positions.push_back(4 + row);
+      // The draft of the decision of row - 1.
+      step.tokens.push_back(row == ends + 1 ? 99 : 9 + row);
+      step.logits[row * 100 + 10 + row] = 1.0f;
+    }
+    step.slots.push_back(0);
+    step.positions.push_back(2);
+    step.tokens.push_back(5);
+    step.logits[kRows * 100 + 77] = 1.0f;
+    step.advance = true;
+    const Result got = Run(step);
+    EXPECT_EQ(got.num_tokens, (std::vector<int32_t>{4, 4 + ends + 2}));
+    std::vector<int32_t> tokens(2 * kContext, 1);
+    tokens[3] = 77;
+    tokens[kContext + 4 + ends + 1] = 10 + ends;
+    EXPECT_EQ(got.tokens, tokens);
+    for (int32_t row = 0; row < kRows; ++row) EXPECT_EQ(got.summary[row].drawn, 10 + row);
+  }
+}
+
+TEST_F(CudaCandidatesTest, ADrawWithoutAPlaceIsNotAppended) {
   Step step;
-  step.slots = {1, 1, 1, 0, 1};
-  step.positions = {4, 5, 6, 2, kContext - 1};  // the last one has no place for a token
-  step.params.resize(2);
-  step.logits.assign(5 * 50, 0.0f);
-  for (int32_t row = 0; row < 5; ++row) step.logits[row * 50 + 10 + row] = 1.0f;
+  step.slots = {0, 0};
+  step.positions = {kContext - 2, kContext - 1};
+  step.tokens = {1, 8};
+  step.params.resize(1);
+  step.logits.assign(2 * 50, 0.0f);
+  step.logits[8] = 1.0f;
   step.advance = true;
   const Result got = Run(step);
-  EXPECT_EQ(got.num_tokens, (std::vector<int32_t>{4, 8}));
-  std::vector<int32_t> tokens(2 * kContext, 1);
-  tokens[3] = 13;
-  for (int32_t i = 0; i < 3; ++i) tokens[kContext + 5 + i] = 10 + i;
-  EXPECT_EQ(got.tokens, tokens);
+  EXPECT_EQ(got.num_tokens, std::vector<int32_t>{1});
+  EXPECT_EQ(got.tokens, std::vector<int32_t>(kContext, 1));
 }
 
 }  // namespace

@@ -415,6 +415,8 @@ TEST(LoadCodec, CarriesEveryNumberAndSplitsTheStepTimeIntoSecondsAndNanos) {
   load.reused_tokens = 12;
   load.evicted_pages = 13;
   load.preempted = 14;
+  load.drafted_tokens = 15;
+  load.taken_drafts = 16;
   pb::Load message;
   ToProto(load, &message);
   EXPECT_EQ(message.running(), 3);
@@ -430,6 +432,8 @@ TEST(LoadCodec, CarriesEveryNumberAndSplitsTheStepTimeIntoSecondsAndNanos) {
   EXPECT_EQ(message.reused_tokens(), 12);
   EXPECT_EQ(message.evicted_pages(), 13);
   EXPECT_EQ(message.preempted(), 14);
+  EXPECT_EQ(message.drafted_tokens(), 15);
+  EXPECT_EQ(message.taken_drafts(), 16);
 }
 
 }  // namespace

@@ -284,6 +284,16 @@ TEST(Hello, ATokenizerLargerThanTheRowsIsRefused) {
   EXPECT_THAT(std::string(status.message()), HasSubstr("265"));
 }
 
+TEST(Hello, AWorkerIsAskedForDraftsOnlyWithTheFeature) {
+  test::ScriptedDecoder decoder{test::ScriptedDecoderOptions()};
+  decode::v1::Hello hello = decoder.Hello();
+  hello.set_max_drafts(6);
+  const TokenizerData& data = decoder.options().tokenizer;
+  EXPECT_EQ(ModelOf(hello, data)->limits.max_drafts, 0);
+  hello.add_features(kDraftsFeature);
+  EXPECT_EQ(ModelOf(hello, data)->limits.max_drafts, 6);
+}
+
 TEST(TaskPool, RunsWhatItTookAndRefusesBeyondItsLimit) {
   std::atomic<int> ran{0};
   {

@@ -62,6 +62,20 @@ TEST_F(RunAheadTest, TheOpenAsksForNoMoreThanTheWorkerAllows) {
   }
 }
 
+TEST_F(RunAheadTest, TheOpenAsksForNoMoreDraftsThanTheWorkerMakes) {
+  for (const int32_t limit : {0, 3, 9}) {
+    GenerationRequest request = Ahead();
+    request.drafts = 5;
+    auto limited = std::make_shared<ServedModel>(*request.model);
+    limited->limits.max_drafts = limit;
+    request.model = limited;
+    Conversation talk(&decoder, std::move(request));
+    talk.Run();
+    EXPECT_EQ(decoder.open_commands.back().drafts(), std::min(limit, 5));
+    decoder.Reset();
+  }
+}
+
 TEST_F(RunAheadTest, EachPositionIsConfirmedInTheCurrentEpochAsItIsDecided) {
   const GenerationRequest request = Ahead();
   Conversation talk(&decoder, request);

@@ -45,7 +45,8 @@ TEST(WorkerOptions, EveryFlagIsTaken) {
                                "--kv-tokens",       "7000000000", "--tls-cert",      "c",
                                "--tls-key",         "k",          "--tls-ca",        "a",
                                "--prefix-cache",    "off",        "--max-run-ahead", "0",
-                               "--decode-slowdown", "1.5",        "--drain-seconds", "9"});
+                               "--decode-slowdown", "1.5",        "--drain-seconds", "9",
+                               "--max-drafts",      "3"});
   ASSERT_FALSE(parsed.exit_code.has_value()) << parsed.err;
   EXPECT_EQ(parsed.options.model, "a/b.gguf");
   EXPECT_EQ(parsed.options.name, "n");
@@ -60,6 +61,7 @@ TEST(WorkerOptions, EveryFlagIsTaken) {
   EXPECT_EQ(parsed.options.engine.kv_tokens, 7'000'000'000);
   EXPECT_FALSE(parsed.options.engine.prefix_cache);
   EXPECT_EQ(parsed.options.engine.max_run_ahead, 0);
+  EXPECT_EQ(parsed.options.engine.max_drafts, 3);
   EXPECT_EQ(parsed.options.engine.decode_slowdown, 1.5);
   EXPECT_EQ(parsed.options.engine.drain_spread, 9 * kNanosPerSecond);
   EXPECT_EQ(parsed.options.server.tls.certificate, "c");
@@ -71,6 +73,7 @@ TEST(WorkerOptions, DefaultsAreTheEnginesOwn) {
   const EngineOptions engine = Parse({"--model", "m"}).options.engine;
   EXPECT_EQ(engine.prefix_cache, EngineOptions().prefix_cache);
   EXPECT_EQ(engine.max_run_ahead, EngineOptions().max_run_ahead);
+  EXPECT_EQ(engine.max_drafts, EngineOptions().max_drafts);
   EXPECT_EQ(engine.decode_slowdown, EngineOptions().decode_slowdown);
   EXPECT_EQ(engine.drain_spread, EngineOptions().drain_spread);
 }

@@ -91,8 +91,11 @@ class StreamSessionTest : public ::testing::Test {
   std::shared_ptr<StreamOutbox> outbox_ = std::make_shared<StreamOutbox>(1 << 20, [] {});
   std::shared_ptr<ReadWindow> window_ =
       std::make_shared<ReadWindow>(1 << 20, [this] { ++resumes_; });
-  static constexpr StreamLimits kLimits = {
-      .context_length = 100, .max_choices = 4, .max_run_ahead = 2, .max_retain = 5000};
+  static constexpr StreamLimits kLimits = {.context_length = 100,
+                                           .max_choices = 4,
+                                           .max_run_ahead = 2,
+                                           .max_drafts = 7,
+                                           .max_retain = 5000};
   StreamSession session_{kStream, kLimits, mailbox_, outbox_, window_};
   pb::DecodeRequest frame_;
 };
@@ -109,6 +112,7 @@ TEST_F(StreamSessionTest, AnOpenBecomesTheEnginesCommand) {
   open->mutable_age()->set_seconds(4);
   open->mutable_age()->set_nanos(5);
   open->set_run_ahead(2);
+  open->set_drafts(7);
   open->set_salt(std::string(64, '\0'));
   open->set_no_cache(true);
   ASSERT_TRUE(Send().ok());
@@ -126,6 +130,7 @@ TEST_F(StreamSessionTest, AnOpenBecomesTheEnginesCommand) {
   EXPECT_EQ(command.deadline, kNow + 2 * kNanosPerSecond + 3);
   EXPECT_EQ(command.age, 4 * kNanosPerSecond + 5);
   EXPECT_EQ(command.run_ahead, 2);
+  EXPECT_EQ(command.drafts, 7);
   EXPECT_EQ(command.salt, std::string(64, '\0'));
   EXPECT_FALSE(command.use_cache);
 }
@@ -139,6 +144,7 @@ TEST_F(StreamSessionTest, WhatAnOpenDoesNotSayIsOrdinary) {
   EXPECT_EQ(command.deadline, kNoDeadline);
   EXPECT_EQ(command.age, 0);
   EXPECT_EQ(command.run_ahead, 0);
+  EXPECT_EQ(command.drafts, 0);
   EXPECT_EQ(command.salt, "");
   EXPECT_TRUE(command.use_cache);
 }
@@ -254,6 +260,8 @@ TEST_F(StreamSessionTest, WhatIsWrongWithAnOpenClosesItWithTheFieldAndTheLimit) 
       {"max_new is -3", [](pb::Open* o) { o->set_max_new(-3); }},
       {"run_ahead is 3: it must be 0 to 2", [](pb::Open* o) { o->set_run_ahead(3); }},
       {"run_ahead is -1", [](pb::Open* o) { o->set_run_ahead(-1); }},
+      {"drafts is 8: it must be 0 to 7", [](pb::Open* o) { o->set_drafts(8); }},
+      {"drafts is -1", [](pb::Open* o) { o->set_drafts(-1); }},
       {"salt has 65 bytes: at most 64", [](pb::Open* o) { o->set_salt(std::string(65, 's')); }},
       {"age is -1 s and 0 ns: it must be at least 0",
        [](pb::Open* o) { o->mutable_age()->set_seconds(-1); }},

@@ -70,6 +70,8 @@ TEST_F(WorkerTest, HelloIsTheFirstEventAndNamesTheLimits) {
   EXPECT_GT(hello.total_pages(), 0);
   EXPECT_EQ(hello.max_sessions(), 8);
   EXPECT_EQ(hello.max_run_ahead(), 8);
+  EXPECT_EQ(hello.max_drafts(), 8);
+  EXPECT_THAT(hello.features(), testing::Contains(kDraftsFeature));
   EXPECT_EQ(hello.max_top(), kernels::kMaxTop);
   EXPECT_EQ(hello.max_perturbed(), kernels::kMaxPerturbed);
   EXPECT_EQ(hello.max_choices(), 16);
