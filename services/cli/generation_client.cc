@@ -165,10 +165,14 @@ std::string Summary(const GenerationResult& result) {
     const std::string rate = tokens > 1 && seconds > 0.0
                                  ? absl::StrFormat("%.1f tokens/s", (tokens - 1) / seconds)
                                  : "one token";
-    absl::StrAppendFormat(&text,
-                          "choice %d: %s, %d tokens, %s, %d decided from lists, %d fetched\n",
+    absl::StrAppendFormat(&text, "choice %d: %s, %d tokens, %s, %d decided from lists, %d fetched",
                           finished.choice(), Name(finished.reason()), tokens, rate,
                           finished.counters().from_lists(), finished.counters().fetched());
+    if (finished.counters().reopened() > 0) {
+      absl::StrAppendFormat(&text, ", opened again %d times (%d approximate)",
+                            finished.counters().reopened(), finished.counters().approximate());
+    }
+    text += "\n";
   }
   return text;
 }

@@ -12,34 +12,35 @@ namespace {
 
 namespace pb = decode::v1;
 
-StopMatcher MakeStopMatcher(const GenerationRequest& request) {
-  auto matcher = StopMatcher::Make(request.stop_strings, request.include_stop);
-  TANDEM_CHECK(matcher.ok()) << matcher.status();  // CheckRequest saw to it
-  return *std::move(matcher);
-}
-
 void SetDuration(Nanos from, Nanos to, google::protobuf::Duration* out) {
   ToProto(std::max<Nanos>(0, to - from), out);
 }
 
-bool Contains(const std::vector<int32_t>& ids, int32_t id) {
-  return std::find(ids.begin(), ids.end(), id) != ids.end();
-}
-
 }  // namespace
 
-Choice::Choice(const GenerationRequest& request, int32_t index)
+Choice::Choice(const GenerationRequest& request, int32_t index, const ReplayPolicy& policy)
     : request_(request),
       index_(index),
-      decider_(request.sampling, static_cast<uint32_t>(index),
+      replay_(policy),
+      output_(request),
+      decider_(request.sampling, static_cast<uint32_t>(request.first_choice + index),
                static_cast<int32_t>(request.prompt.size()), request.prompt,
-               request.model->vocab_size, request.model->defined_bits),
-      detokenizer_(request.model->tokenizer(), /*include_special=*/false, /*has_prompt=*/true),
-      stop_matcher_(MakeStopMatcher(request)) {}
+               request.model->vocab_size, request.model->defined_bits) {
+  for (const int32_t token : request.resume) {
+    output_.Add(token);  // its text is with the client already
+    decider_.Append(token);
+  }
+}
+
+void Choice::FinishIfComplete(Nanos now, SessionOutput* out) {
+  if (output_.ended()) Finish(*output_.end(), absl::OkStatus(), now, out);
+}
 
 void Choice::OnOpened(const pb::Opened& event, Nanos now) {
   if (state_ != State::kQueued) return;
   state_ = State::kWaiting;
+  asked_at_ = now;
+  if (opened()) return;
   opened_at_ = now;
   cached_tokens_ = std::max(cached_tokens_, event.cached_tokens());
 }
@@ -56,7 +57,7 @@ bool Choice::InEpoch(uint32_t epoch, Nanos now, SessionOutput* out) {
 }
 
 void Choice::OnCandidates(const pb::Candidates& event, Nanos now, SessionOutput* out) {
-  if (finished() || !InEpoch(event.epoch(), now, out)) return;
+  if (!placed() || !InEpoch(event.epoch(), now, out)) return;
   if (state_ == State::kQueued) return Broken("candidates before Opened", now, out);
   const int32_t expected = decider_.position() + static_cast<int32_t>(pending_.size());
   if (event.position() != expected) {
@@ -93,6 +94,8 @@ void Choice::DecideWhatIsPending(Nanos now, SessionOutput* out) {
 
 void Choice::SetPaused(bool paused, Nanos now, SessionOutput* out) {
   paused_ = paused;
+  asked_at_ = now;
+  if (wants_worker()) replay_.OnWanted(now);
   DecideWhatIsPending(now, out);
 }
 
@@ -121,23 +124,27 @@ void Choice::Act(const Decision& decision, Nanos now, SessionOutput* out) {
   }
 }
 
+pb::Command* Choice::AddCommand(SessionOutput* out) const {
+  out->commands.push_back({.connection = connection_});
+  return &out->commands.back().command;
+}
+
 pb::Fetch* Choice::AddFetch(SessionOutput* out) {
   state_ = State::kFetching;
-  pb::Fetch* fetch = out->commands.emplace_back().mutable_fetch();
+  pb::Fetch* fetch = AddCommand(out)->mutable_fetch();
   fetch->set_handle(handle_);
   fetch->set_position(decider_.position());
   return fetch;
 }
 
 void Choice::FetchMore(SessionOutput* out) {
-  const WorkerLimits& limits = request_.model->limits;
   const Candidates& lists = pending_.front().candidates;
   fetch_top_ = std::max(fetch_top_, static_cast<int32_t>(lists.top.size()));
   fetch_perturbed_ = std::max(fetch_perturbed_, static_cast<int32_t>(lists.perturbed.size()));
-  if (fetch_perturbed_ < limits.max_perturbed) {
-    fetch_perturbed_ = std::min(2 * fetch_perturbed_, limits.max_perturbed);
-  } else if (fetch_top_ < limits.max_top) {
-    fetch_top_ = std::min(2 * fetch_top_, limits.max_top);
+  if (fetch_perturbed_ < limits_.max_perturbed) {
+    fetch_perturbed_ = std::min(2 * fetch_perturbed_, limits_.max_perturbed);
+  } else if (fetch_top_ < limits_.max_top) {
+    fetch_top_ = std::min(2 * fetch_top_, limits_.max_top);
   } else {
     return FetchRow(out);
   }
@@ -195,20 +202,6 @@ std::optional<v1::PositionLogprobs> Choice::LogprobsOf(int32_t token) const {
   return MakeLogprobs(candidates, token, *chosen, request_.model->tokenizer());
 }
 
-bool Choice::IsStopToken(int32_t token) const { return Contains(request_.stop_token_ids, token); }
-
-bool Choice::IsEndToken(int32_t token) const {
-  return !request_.ignore_eos && Contains(request_.model->end_ids, token);
-}
-
-std::string Choice::StopTokenText(int32_t token) {
-  if (!request_.include_stop) return "";
-  const Tokenizer& tokenizer = request_.model->tokenizer();
-  if (!tokenizer.IsSpecial(token)) return detokenizer_.Add(token);
-  return detokenizer_.Flush() + tokenizer.TokenBytes(token, /*first=*/false,
-                                                     /*include_special=*/true);
-}
-
 void Choice::Take(int32_t token, Nanos now, SessionOutput* out) {
   TANDEM_CHECK(token >= 0 && token < request_.model->tokenizer().vocab_size())
       << "token " << token << " was decided: the tokenizer does not define it";
@@ -228,31 +221,13 @@ void Choice::Take(int32_t token, Nanos now, SessionOutput* out) {
   }
   if (miss) counters_.set_misses(counters_.misses() + 1);
   decider_.Append(token);
-  ++output_tokens_;
   if (first_token_at_ < 0) first_token_at_ = now;
   last_token_at_ = now;
 
-  if (IsStopToken(token) || IsEndToken(token)) {
-    stop_token_ = token;
-    const bool is_stop_token = IsStopToken(token);
-    std::string text;
-    if (is_stop_token) text = StopTokenText(token);
-    StopMatcher::Result result = stop_matcher_.Add(text);
-    EmitToken(token, std::move(result.text), std::move(logprobs), out);
-    return Finish(is_stop_token ? v1::FINISH_REASON_STOP_TOKEN : v1::FINISH_REASON_END_OF_TEXT,
-                  absl::OkStatus(), now, out);
-  }
-  StopMatcher::Result result = stop_matcher_.Add(detokenizer_.Add(token));
+  OutputText::Result result = output_.Add(token);
   EmitToken(token, std::move(result.text), std::move(logprobs), out);
-  if (result.stop >= 0) {
-    stop_ = result.stop;
-    return Finish(v1::FINISH_REASON_STOP_STRING, absl::OkStatus(), now, out);
-  }
-  if (output_tokens_ >= request_.MaxNew()) {
-    return Finish(request_.max_tokens.has_value() ? v1::FINISH_REASON_MAX_TOKENS
-                                                  : v1::FINISH_REASON_CONTEXT_FULL,
-                  absl::OkStatus(), now, out);
-  }
+  if (result.end.has_value()) return Finish(*result.end, absl::OkStatus(), now, out);
+  asked_at_ = now;
   Extend(token, miss, out);
 }
 
@@ -264,15 +239,16 @@ void Choice::Extend(int32_t token, bool differs, SessionOutput* out) {
   }
   const int32_t position = decider_.position() - 1;
   pb::Extend* extend = nullptr;
-  if (!out->commands.empty() && out->commands.back().has_extend()) {
-    extend = out->commands.back().mutable_extend();
-    const bool joins = extend->handle() == handle_ &&
+  if (!out->commands.empty() && out->commands.back().command.has_extend()) {
+    extend = out->commands.back().command.mutable_extend();
+    const bool joins = out->commands.back().connection == connection_ &&
+                       extend->handle() == handle_ &&
                        extend->position() + extend->tokens_size() == position &&
                        extend->epoch() + (differs ? 1 : 0) == epoch_;
     if (!joins) extend = nullptr;
   }
   if (extend == nullptr) {
-    extend = out->commands.emplace_back().mutable_extend();
+    extend = AddCommand(out)->mutable_extend();
     extend->set_handle(handle_);
     extend->set_position(position);
   }
@@ -290,67 +266,21 @@ void Choice::EmitToken(int32_t token, std::string text,
   if (logprobs.has_value()) *delta->add_logprobs() = *std::move(logprobs);
 }
 
-void Choice::OnClosed(const pb::Closed& event, Nanos now, SessionOutput* out) {
-  handle_ = 0;
-  if (finished()) return;
-  const std::string& detail = event.detail();
-  switch (event.reason()) {
-    case pb::CLOSE_REASON_EXPIRED:
-      return Finish(v1::FINISH_REASON_DEADLINE,
-                    absl::DeadlineExceededError("the deadline passed at the worker"), now, out);
-    case pb::CLOSE_REASON_REFUSED:
-      // Before admission it is a lack of room; after it, a command of ours was bad.
-      return Finish(v1::FINISH_REASON_ERROR,
-                    opened() ? Internal("the worker refused: ", detail)
-                             : ResourceExhausted("the worker refused: ", detail),
-                    now, out);
-    case pb::CLOSE_REASON_PREEMPTED:
-      return Finish(v1::FINISH_REASON_ERROR,
-                    ResourceExhausted("the worker has no page left: ", detail), now, out);
-    case pb::CLOSE_REASON_DRAINING:
-      return Finish(v1::FINISH_REASON_ERROR, absl::UnavailableError("the worker is draining"), now,
-                    out);
-    case pb::CLOSE_REASON_NON_FINITE:
-      return Finish(v1::FINISH_REASON_ERROR, Internal("not finite: ", detail), now, out);
-    default:
-      return Finish(v1::FINISH_REASON_ERROR,
-                    Internal("the worker closed the session (",
-                             pb::CloseReason_Name(event.reason()), "): ", detail),
-                    now, out);
-  }
-}
-
 void Choice::Broken(std::string what, Nanos now, SessionOutput* out) {
   Finish(v1::FINISH_REASON_ERROR, Internal("the worker broke the protocol: ", what), now, out);
-}
-
-void Choice::Close(SessionOutput* out) {
-  if (handle_ == 0) return;
-  out->commands.emplace_back().mutable_close()->set_handle(handle_);
-  handle_ = 0;
 }
 
 void Choice::Finish(v1::FinishReason reason, absl::Status status, Nanos now, SessionOutput* out) {
   if (finished()) return;
   state_ = State::kFinished;
   status_ = std::move(status);
-  Close(out);
-  pending_.clear();
-  row_.clear();
-  if (reason != v1::FINISH_REASON_STOP_STRING) {
-    // The replacement of an unfinished character is text too, so it may still complete a stop
-    // string.
-    StopMatcher::Result result = stop_matcher_.Add(detokenizer_.Flush());
-    result.text += stop_matcher_.Flush();
-    if (result.stop >= 0 && status_.ok()) {
-      stop_ = result.stop;
-      reason = v1::FINISH_REASON_STOP_STRING;
-    }
-    if (!result.text.empty()) {
-      v1::Delta* delta = out->messages.emplace_back().mutable_delta();
-      delta->set_choice(index_);
-      delta->set_text(std::move(result.text));
-    }
+  Close(/*retain=*/0, out);
+  ForgetWorker();
+  std::string held = output_.Flush();
+  if (!held.empty()) {
+    v1::Delta* delta = out->messages.emplace_back().mutable_delta();
+    delta->set_choice(index_);
+    delta->set_text(std::move(held));
   }
   EmitFinished(reason, now, out);
 }
@@ -359,12 +289,13 @@ void Choice::EmitFinished(v1::FinishReason reason, Nanos now, SessionOutput* out
   v1::Finished* finished = out->messages.emplace_back().mutable_finished();
   finished->set_choice(index_);
   finished->set_reason(reason);
-  if (reason == v1::FINISH_REASON_STOP_STRING) finished->set_stop(request_.stop_strings[stop_]);
-  if (stop_token_ >= 0) finished->set_stop_token_id(stop_token_);
+  if (reason == v1::FINISH_REASON_STOP_STRING)
+    finished->set_stop(request_.stop_strings[output_.stop()]);
+  if (output_.stop_token() >= 0) finished->set_stop_token_id(output_.stop_token());
   v1::Usage* usage = finished->mutable_usage();
   usage->set_prompt_tokens(static_cast<int32_t>(request_.prompt.size()));
   usage->set_cached_tokens(cached_tokens_);
-  usage->set_output_tokens(output_tokens_);
+  usage->set_output_tokens(output_.num_tokens());
   v1::Timings* timings = finished->mutable_timings();
   SetDuration(request_.received, opened() ? opened_at_ : now, timings->mutable_queue());
   if (opened()) {

@@ -1,14 +1,18 @@
 // One choice of a request: the state machine between a worker's candidates and a client's text.
 //
+//   kUnplaced  Place                        -> kQueued
 //   kQueued    Opened                       -> kWaiting
 //   kWaiting   Candidates, decided          -> kWaiting (Extend), or kFinished (Close)
 //              Candidates, not decided      -> kFetching (Fetch wider lists, or the row)
 //   kFetching  Fetched, decided             -> kWaiting (Extend), or kFinished (Close)
 //              Fetched, not decided         -> kFetching (Fetch more)
-//   any        Closed, cancel, deadline, ... -> kFinished
+//   placed     lost, drained, evicted, ...  -> kUnplaced, or kFinished if it is given up
+//   any        other Closed, cancel, ...    -> kFinished
 //
-// The choice is the authority on its tokens: it holds all of them, so that it could be opened again
-// on another worker.
+// The choice is the authority on its tokens: it holds all of them, so that it can be opened again
+// on another worker. Noise belongs to the position, so the tokens are those that it would have had;
+// what the first worker sent that is not decided yet is dropped, and epochs begin again. When it
+// may be opened again, and how often, is Replay's.
 //
 // Deciding: the worker's lists first (Decider); where they do not decide, wider ones, K' doubled up
 // to the worker's limit, then K; then the whole row. After a fault (an entry is not what this side
@@ -21,11 +25,9 @@
 // next epoch, and what waits or comes of an older epoch is dropped. Behind a position without a
 // draw the worker holds nothing, so that any token there is no difference.
 //
-// Ending, in the order of precedence at one token: a stop token id, an end token, a stop string,
-// max_tokens, the context. A stop token's text stays out unless include_stop; the text of the
-// model's end tokens always does. What the stop matcher and the detokenizer hold back is given out
-// on every end but a stop string. All tokens decided, the last one too, count as output and are
-// reported with token_ids, also where text was cut: they are what the worker's sequence holds.
+// All tokens decided, the last one too, count as output and are reported with token_ids, also where
+// text was cut: they are what the worker's sequence holds. The text that a token completes, and
+// that its end gives out, goes out in one message with it: OutputText.
 // Close goes out with the decision that ends the choice, and whatever the worker sends after it is
 // ignored.
 //
@@ -43,30 +45,54 @@
 #include "absl/status/status.h"
 #include "engine/base/clock.h"
 #include "engine/sampling/decision.h"
-#include "engine/text/detokenizer.h"
-#include "engine/text/stop_matcher.h"
 #include "services/text/logprobs.h"
+#include "services/text/output_text.h"
+#include "services/text/replay.h"
 #include "services/text/request.h"
 #include "tandem/decode/v1/decode.pb.h"
 #include "tandem/v1/generation.pb.h"
 
 namespace tandem::text {
 
+struct WorkerCommand {
+  uint64_t connection = 0;
+  decode::v1::Command command;
+};
+
 // What a session asks of the world in answer to one input, in order.
 struct SessionOutput {
-  std::vector<decode::v1::Command> commands;   // for its worker
+  std::vector<WorkerCommand> commands;         // for its workers
   std::vector<v1::GenerateResponse> messages;  // for its client
+  bool unplaced = false;                       // a choice has left its worker
 };
 
 class Choice final {
  public:
-  // request must outlive this. index: which choice, which is also its Philox choice.
-  Choice(const GenerationRequest& request, int32_t index);
+  // request must outlive this. index: which choice of the request.
+  Choice(const GenerationRequest& request, int32_t index, const ReplayPolicy& policy);
   Choice(const Choice&) = delete;
   Choice& operator=(const Choice&) = delete;
 
-  // The worker knows it by this handle from now on.
+  // Finishes it if the tokens that it begins with end its output; a client has their text.
+  void FinishIfComplete(Nanos now, SessionOutput* out);
+
+  // It is to be opened, once replay().next_attempt() has come.
+  bool wants_worker() const { return state_ == State::kUnplaced && !paused_; }
+  // An Open with this ticket is on its way. worker: the limits of the one that it goes to.
+  // approximate: its numerics are not those of the tokens so far. REQUIRES wants_worker().
+  void Place(uint64_t connection, int64_t ticket, const WorkerLimits& worker, bool approximate,
+             Nanos now);
+  // No worker takes it now.
+  void OnNoPlace(const absl::Status& why, bool busy, Nanos now, SessionOutput* out);
+  // The worker knows it by this handle from now on. REQUIRES it has this ticket.
   void SetHandle(uint64_t handle) { handle_ = handle; }
+  // Its Open with this ticket was sent, and nothing has ended that since.
+  bool has_ticket(int64_t ticket) const { return placed() && ticket_ == ticket; }
+  // It leaves its worker, where it needs no Close. Nothing if it is on none.
+  void Unplace(Replay::Cause cause, const absl::Status& why, Nanos now, SessionOutput* out);
+  // Closes it at its worker, which is asked to keep its pages for a while; it is opened again once
+  // it is not paused any more. Nothing if it is on none.
+  void Park(Nanos now, SessionOutput* out);
 
   void OnOpened(const decode::v1::Opened& event, Nanos now);
   void OnPrefill(const decode::v1::Prefill& event);
@@ -77,21 +103,29 @@ class Choice final {
   // Ends it from outside; nothing if it has ended. status is what becomes of the request if this is
   // its first failure.
   void Finish(v1::FinishReason reason, absl::Status status, Nanos now, SessionOutput* out);
-  // The worker is lost: its handle needs no Close any more.
-  void ForgetHandle() { handle_ = 0; }
-
   void SetPaused(bool paused, Nanos now, SessionOutput* out);
 
+  // Was once admitted by a worker.
   bool opened() const { return opened_at_ >= 0; }
+  bool placed() const { return state_ != State::kUnplaced && state_ != State::kFinished; }
+  // The worker that it is on.
+  bool IsOn(uint64_t connection) const { return placed() && connection_ == connection; }
+  bool IsAt(uint64_t connection, uint64_t handle) const {
+    return IsOn(connection) && handle_ == handle && handle != 0;
+  }
+  // It has waited for that worker's answer since `since` or longer.
+  bool AwaitsSince(uint64_t connection, Nanos since) const;
   bool finished() const { return state_ == State::kFinished; }
   // OK, or why it finished with an error.
   const absl::Status& status() const { return status_; }
   // Prompt and output so far.
   const std::vector<int32_t>& tokens() const { return decider_.tokens(); }
+  int32_t output_tokens() const { return output_.num_tokens(); }
   const v1::Counters& counters() const { return counters_; }
+  const Replay& replay() const { return replay_; }
 
  private:
-  enum class State : uint8_t { kQueued, kWaiting, kFetching, kFinished };
+  enum class State : uint8_t { kUnplaced, kQueued, kWaiting, kFetching, kFinished };
 
   struct Pending {  // what a worker sent for one position
     int32_t position = 0;
@@ -113,25 +147,30 @@ class Choice final {
   void EmitToken(int32_t token, std::string text, std::optional<v1::PositionLogprobs> logprobs,
                  SessionOutput* out);
   std::optional<v1::PositionLogprobs> LogprobsOf(int32_t token) const;
-  bool IsStopToken(int32_t token) const;
-  bool IsEndToken(int32_t token) const;
-  // The text that a stop token leaves in the output.
-  std::string StopTokenText(int32_t token);
-  void Close(SessionOutput* out);
+  decode::v1::Command* AddCommand(SessionOutput* out) const;
+  void Close(Nanos retain, SessionOutput* out);
+  // Forgets what its worker sent and was told.
+  void ForgetWorker();
   void EmitFinished(v1::FinishReason reason, Nanos now, SessionOutput* out);
   // A worker that breaks the protocol costs its session, nothing else.
   void Broken(std::string what, Nanos now, SessionOutput* out);
 
   const GenerationRequest& request_;
   const int32_t index_;
-  State state_ = State::kQueued;
+  State state_ = State::kUnplaced;
   bool paused_ = false;
-  uint64_t handle_ = 0;  // 0: none, or no longer live
-  uint32_t epoch_ = 0;
+  Replay replay_;
 
+  // Of the worker that it is on.
+  uint64_t connection_ = 0;
+  int64_t ticket_ = 0;
+  uint64_t handle_ = 0;  // 0: none yet, or no longer live
+  WorkerLimits limits_;
+  uint32_t epoch_ = 0;
+  Nanos asked_at_ = 0;  // when the worker was last asked for something
+
+  OutputText output_;
   Decider decider_;
-  Detokenizer detokenizer_;
-  StopMatcher stop_matcher_;
   std::deque<Pending> pending_;  // in position order; the first is the next to be decided
   int32_t fetch_top_ = 0;        // sizes of the lists that were asked for
   int32_t fetch_perturbed_ = 0;
@@ -139,10 +178,7 @@ class Choice final {
   bool by_row_ = false;     // after a fault
   std::vector<float> row_;  // received so far; whole once the decision is made from it
 
-  int32_t output_tokens_ = 0;
   int32_t cached_tokens_ = 0;
-  int32_t stop_ = -1;  // index of the stop string that matched
-  int32_t stop_token_ = -1;
   absl::Status status_;
   v1::Counters counters_;
   Nanos opened_at_ = -1;  // -1: not yet

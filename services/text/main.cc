@@ -86,6 +86,16 @@ int Main(int argc, char** argv) {
                  "after SIGTERM, how long what runs may go on before it is cancelled")
       ->capture_default_str()
       ->check(CLI::Range(0, 86400));
+  app.add_option("--replay-tries", options.replay.tries,
+                 "how often a generation is opened again after a lost worker or a fault; 0: never, "
+                 "whatever its worker does")
+      ->capture_default_str()
+      ->check(CLI::Range(0, kMaxReplayTries));
+  int replay_wait_seconds = static_cast<int>(options.replay.wait / kNanosPerSecond);
+  app.add_option("--replay-wait-seconds", replay_wait_seconds,
+                 "how long such a generation waits for a worker that takes it")
+      ->capture_default_str()
+      ->check(CLI::Range(0, kMaxReplayWaitSeconds));
   AddTlsFlags(app, &options.tls);
   app.add_option("--worker-tls-cert", options.worker_tls.certificate,
                  "PEM file of the certificate chain that workers are shown");
@@ -93,6 +103,7 @@ int Main(int argc, char** argv) {
   app.add_option("--worker-tls-ca", options.worker_tls.authority,
                  "PEM file of the authority that must have signed the workers' certificates");
   if (const std::optional<int> exit_code = ParseFlags(app, argc, argv)) return *exit_code;
+  options.replay.wait = replay_wait_seconds * kNanosPerSecond;
   InitLogging("tandem-text");
   // It would write a line for each request that is not UTF-8. The client is told; the log is not
   // theirs to fill.

@@ -23,6 +23,7 @@ bool Outbox::Merge(v1::GenerateResponse& message) {
     v1::Delta& delta = *message.mutable_delta();
     for (v1::GenerateResponse& waiting : messages_) {
       if (!waiting.has_delta() || waiting.delta().choice() != delta.choice()) continue;
+      if (!waiting.delta().token_ids().empty() && delta.token_ids().empty()) return false;
       v1::Delta& joined = *waiting.mutable_delta();
       joined.mutable_text()->append(delta.text());
       joined.mutable_token_ids()->MergeFrom(delta.token_ids());

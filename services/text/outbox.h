@@ -2,7 +2,8 @@
 // into one, and because its session is paused while too many bytes wait.
 //
 // Of each choice at most one delta and one Finished wait, of the request one Started and one
-// Progress (the last).
+// Progress (the last). Where deltas carry token ids, the text that an end from outside gives out
+// has none and stays a delta of its own, so that whoever goes on behind the tokens can tell it.
 //
 // Not thread-safe.
 #pragma once

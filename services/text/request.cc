@@ -10,6 +10,7 @@
 #include "engine/base/status.h"
 #include "engine/text/stop_matcher.h"
 #include "engine/text/utf8.h"
+#include "services/text/output_text.h"
 
 namespace tandem::text {
 namespace {
@@ -262,6 +263,33 @@ absl::Status CheckSampling(const v1::Sampling& sampling, int32_t min_tokens,
   return Within("sampling", Validate(parameters, model.vocab_size));
 }
 
+// Looks at everything else of `out` first: the tokens must be an output that it can have.
+absl::Status CheckResume(const v1::GenerateRequest& request, GenerationRequest* out) {
+  RETURN_IF_ERROR(InRange("resume_choice", request.resume_choice(), 0, kMaxChoices - 1));
+  const auto& tokens = request.resume_tokens();
+  if (tokens.empty() && request.resume_choice() == 0) return absl::OkStatus();
+  const char* const field = tokens.empty() ? "resume_choice" : "resume_tokens";
+  if (!request.sampling().has_seed()) {
+    return InvalidArgument(field, " is set: it needs sampling.seed, the one that Started named");
+  }
+  if (out->choices != 1) {
+    return InvalidArgument(field, " is set with sampling.n ", out->choices, ": it must be 1");
+  }
+  RETURN_IF_ERROR(AtMost("resume_tokens", "ids", tokens.size(), out->MaxNew()));
+  RETURN_IF_ERROR(CheckIds("resume_tokens", tokens, out->model->tokenizer().vocab_size()));
+  OutputText text(*out);
+  for (int i = 0; i < tokens.size(); ++i) {
+    if (text.ended()) {
+      return InvalidArgument("resume_tokens has ", tokens.size(), " ids: the output ends with ", i,
+                             " of them (", v1::FinishReason_Name(*text.end()), ")");
+    }
+    text.Add(tokens[i]);
+  }
+  out->resume = ToVector(tokens);
+  out->first_choice = request.resume_choice();
+  return absl::OkStatus();
+}
+
 }  // namespace
 
 absl::StatusOr<GenerationRequest> CheckRequest(const v1::GenerateRequest& request,
@@ -280,6 +308,7 @@ absl::StatusOr<GenerationRequest> CheckRequest(const v1::GenerateRequest& reques
   RETURN_IF_ERROR(CheckSampling(request.sampling(), request.min_tokens(), random, &out));
   ASSIGN_OR_RETURN(out.prompt, CheckInput(request, *out.model));
   RETURN_IF_ERROR(CheckLength(request, &out));
+  RETURN_IF_ERROR(CheckResume(request, &out));
   out.priority = request.priority();
   out.run_ahead = kRunAhead;
   out.request_id = request.request_id().empty() ? absl::StrFormat("%016x%016x", random(), random())

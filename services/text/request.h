@@ -32,8 +32,12 @@ inline constexpr int32_t kRunAhead = 4;
 struct GenerationRequest {
   std::string request_id;
   std::shared_ptr<const ServedModel> model;
-  std::vector<int32_t> prompt;        // at least one token, fewer than the context
-  SamplingParameters sampling;        // with the seed that is used
+  std::vector<int32_t> prompt;  // at least one token, fewer than the context
+  SamplingParameters sampling;  // with the seed that is used
+  // Output that the client has already, which the first token sent is to follow; with it, one
+  // choice. It may end the output, with its last token.
+  std::vector<int32_t> resume;
+  int32_t first_choice = 0;           // of the choices' noise
   int32_t choices = 1;                // [1, kMaxChoices]
   std::optional<int32_t> max_tokens;  // absent: up to the context
   std::vector<std::string> stop_strings;

@@ -1,6 +1,7 @@
 #include "services/text/router.h"
 
 #include <algorithm>
+#include <tuple>
 
 #include "engine/base/status.h"
 
@@ -21,6 +22,18 @@ void Router::Report(uint64_t connection, const decode::v1::Load& load) {
   const auto found = workers_.find(connection);
   if (found == workers_.end()) return;
   found->second.reported = int64_t{load.running()} + load.queued();
+}
+
+void Router::SetSuspect(uint64_t connection, bool suspect) {
+  std::lock_guard lock(mutex_);
+  const auto found = workers_.find(connection);
+  if (found != workers_.end()) found->second.suspect = suspect;
+}
+
+void Router::SetDraining(uint64_t connection) {
+  std::lock_guard lock(mutex_);
+  const auto found = workers_.find(connection);
+  if (found != workers_.end()) found->second.draining = true;
 }
 
 absl::StatusOr<std::shared_ptr<const ServedModel>> Router::Find(const std::string& name) const {
@@ -62,21 +75,58 @@ std::vector<Router::ModelCount> Router::Models() const {
 
 bool Router::any() const {
   std::lock_guard lock(mutex_);
-  return !workers_.empty();
+  return std::any_of(workers_.begin(), workers_.end(),
+                     [](const auto& entry) { return entry.second.open(); });
 }
+
+namespace {
+
+absl::Status NoWorker(const ServedModel& model) {
+  return absl::UnavailableError(absl::StrCat("no worker serves model ", model.name, " any more"));
+}
+
+}  // namespace
 
 absl::StatusOr<WorkerRef> Router::Place(const ServedModel& model, int32_t choices) {
   std::lock_guard lock(mutex_);
   Worker* best = nullptr;
   for (auto& [connection, worker] : workers_) {
-    if (!worker.ref.model->SameModel(model)) continue;
+    if (!worker.open() || !worker.ref.model->SameModel(model)) continue;
     if (best == nullptr || worker.load() < best->load()) best = &worker;
   }
-  if (best == nullptr) {
-    return absl::UnavailableError(absl::StrCat("no worker serves model ", model.name, " any more"));
-  }
+  if (best == nullptr) return NoWorker(model);
   best->placed += choices;
   return best->ref;
+}
+
+absl::StatusOr<WorkerRef> Router::PlaceAgain(const ServedModel& model, int32_t choices,
+                                             uint64_t avoid, const std::string& numerics) {
+  std::lock_guard lock(mutex_);
+  Worker* best = nullptr;
+  // A better worker that is busy is worth the wait.
+  const auto rank = [&](const Worker& worker) {
+    return std::tuple(worker.ref.connection == avoid,
+                      worker.ref.model->numerics_fingerprint != numerics,
+                      worker.reopening >= kMaxReopening, worker.load());
+  };
+  for (auto& [connection, worker] : workers_) {
+    if (!worker.open() || !worker.ref.model->SameModel(model)) continue;
+    if (best == nullptr || rank(worker) < rank(*best)) best = &worker;
+  }
+  if (best == nullptr) return NoWorker(model);
+  if (best->reopening >= kMaxReopening) {
+    return ResourceExhausted("worker ", best->ref.worker, " has ", best->reopening,
+                             " sessions to open again");
+  }
+  best->placed += choices;
+  ++best->reopening;
+  return best->ref;
+}
+
+void Router::Settled(uint64_t connection) {
+  std::lock_guard lock(mutex_);
+  const auto found = workers_.find(connection);
+  if (found != workers_.end()) --found->second.reopening;
 }
 
 void Router::Release(uint64_t connection, int32_t choices) {

@@ -1,5 +1,10 @@
-// Which worker a new session goes to: of the connected workers that serve its model, the one with
-// the least load.
+// Which worker a session goes to: of the connected workers that serve its model, the one with the
+// least load. None that is suspect (it has been silent for a while) or drains.
+//
+// One that is opened again goes rather to a worker other than the one that it came from, then to
+// one with the numerics that it began with. And of those only kMaxReopening Opens wait for their
+// admission at a worker: when one is lost, the sessions of it come to the others as fast as these
+// admit them, so that they find room in their queues, and new ones do too.
 //
 // Load of a worker: what it last reported (sessions running and queued, of all text replicas), or
 // the choices that this replica has there, whichever is more. The second corrects for opens that
@@ -15,6 +20,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "services/text/served_model.h"
 #include "tandem/decode/v1/decode.pb.h"
@@ -31,6 +37,8 @@ class WorkerLink {
   // OnWorkerLost has been or will be called for it.
   virtual std::vector<uint64_t> Send(int32_t shard, uint64_t connection,
                                      std::vector<decode::v1::Command> commands) = 0;
+  // Ends that connection, for a reason that only its sessions know; nothing if it is gone.
+  virtual void Drop(uint64_t connection, const absl::Status& status) = 0;
 };
 
 // A worker as one connection to it knows it. Connections are numbered over all workers.
@@ -43,6 +51,8 @@ struct WorkerRef {
 
 class Router final {
  public:
+  static constexpr int32_t kMaxReopening = 32;
+
   struct ModelCount {
     std::shared_ptr<const ServedModel> model;
     int32_t workers = 0;
@@ -51,6 +61,9 @@ class Router final {
   void Connected(const WorkerRef& worker);
   void Lost(uint64_t connection);
   void Report(uint64_t connection, const decode::v1::Load& load);
+  void SetSuspect(uint64_t connection, bool suspect);
+  // For good: it ends, and comes back as another connection.
+  void SetDraining(uint64_t connection);
 
   // The model of that name; an empty name is the only one served. NOT_FOUND: no such model among
   // those served; UNAVAILABLE: no worker is connected; INVALID_ARGUMENT: no name, and several
@@ -58,12 +71,19 @@ class Router final {
   absl::StatusOr<std::shared_ptr<const ServedModel>> Find(const std::string& name) const;
   // By name.
   std::vector<ModelCount> Models() const;
+  // Some worker takes new sessions.
   bool any() const;
 
   // Picks a worker and counts the choices to it until Release. UNAVAILABLE: none serves that model
   // any more.
   absl::StatusOr<WorkerRef> Place(const ServedModel& model, int32_t choices);
-  // Nothing, if the connection is gone.
+  // The same for what was opened before. avoid: the connection that it comes from. numerics: the
+  // fingerprint that it began with. RESOURCE_EXHAUSTED: many are being opened again, wait.
+  absl::StatusOr<WorkerRef> PlaceAgain(const ServedModel& model, int32_t choices, uint64_t avoid,
+                                       const std::string& numerics);
+  // Of one Open that PlaceAgain placed: it waits no more, whatever became of it. Once for each.
+  void Settled(uint64_t connection);
+  // Both: nothing, if the connection is gone.
   void Release(uint64_t connection, int32_t choices);
 
  private:
@@ -71,6 +91,10 @@ class Router final {
     WorkerRef ref;
     int64_t reported = 0;
     int64_t placed = 0;
+    int32_t reopening = 0;  // Opens that are not settled
+    bool suspect = false;
+    bool draining = false;
+    bool open() const { return !suspect && !draining; }
     int64_t load() const { return reported > placed ? reported : placed; }
   };
 

@@ -104,7 +104,8 @@ absl::StatusOr<std::shared_ptr<const ServedModel>> MakeServedModel(
                  .max_choices = hello.max_choices(),
                  .max_run_ahead = hello.max_run_ahead(),
                  .max_drafts = makes_drafts ? hello.max_drafts() : 0,
-                 .max_salt_bytes = hello.max_salt_bytes()};
+                 .max_salt_bytes = hello.max_salt_bytes(),
+                 .max_retain = std::max<Nanos>(0, FromProto(hello.max_retain()))};
   out->defined_bits = DefinedBits(text->tokenizer->data(), hello.vocab_size());
   out->text = std::move(text);
   return out;

@@ -8,6 +8,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "engine/base/clock.h"
 #include "engine/text/chat_template.h"
 #include "engine/text/tokenizer.h"
 #include "tandem/decode/v1/decode.pb.h"
@@ -38,6 +39,7 @@ struct WorkerLimits {
   int32_t max_run_ahead = 0;
   int32_t max_drafts = 0;
   int32_t max_salt_bytes = 0;
+  Nanos max_retain = 0;  // of a Close
 };
 
 struct ServedModel {

@@ -8,50 +8,119 @@
 #include "services/common/decode_codec.h"
 
 namespace tandem::text {
-namespace {
 
 namespace pb = decode::v1;
 
-}  // namespace
-
-Session::Session(GenerationRequest request) : request_(std::move(request)) {
+Session::Session(GenerationRequest request, const ReplayPolicy& policy)
+    : request_(std::move(request)) {
   for (int32_t i = 0; i < request_.choices; ++i) {
-    choices_.push_back(std::make_unique<Choice>(request_, i));
+    choices_.push_back(std::make_unique<Choice>(request_, i, policy));
   }
 }
 
-void Session::Open(const WorkerLimits& worker, Nanos now, SessionOutput* out) {
-  const std::vector<int32_t>& tokens = request_.prompt;
+void Session::Begin(Nanos now, SessionOutput* out) {
+  SessionOutput ends;
+  for (const auto& choice : choices_) choice->FinishIfComplete(now, &ends);
+  if (ends.messages.empty()) return;
+  Start(/*cached_tokens=*/0, out);
+  for (v1::GenerateResponse& message : ends.messages) out->messages.push_back(std::move(message));
+}
+
+std::optional<Session::Opening> Session::NextOpening(Nanos now) const {
+  const auto due = [now](const Choice& choice) {
+    return choice.wants_worker() && choice.replay().next_attempt() <= now;
+  };
+  for (int32_t i = 0; i < request_.choices; ++i) {
+    const Choice& first = *choices_[i];
+    if (!due(first)) continue;
+    Opening out{.first_choice = i,
+                .again = first.replay().placed_before(),
+                .avoid = first.replay().avoid()};
+    // Without output they are one prompt still.
+    while (first.output_tokens() == 0 && i + out.choices < request_.choices &&
+           due(*choices_[i + out.choices]) && choices_[i + out.choices]->output_tokens() == 0) {
+      ++out.choices;
+    }
+    return out;
+  }
+  return std::nullopt;
+}
+
+Session::Opening Session::Open(const Opening& opening, uint64_t connection,
+                               const ServedModel& worker, Nanos now, SessionOutput* out) {
+  if (first_opened_at_ < 0) first_opened_at_ = now;
+  if (!started_) {
+    weights_fingerprint_ = worker.weights_fingerprint;
+    numerics_fingerprint_ = worker.numerics_fingerprint;
+  }
+  Opening opened = opening;
+  opened.ticket = ++last_ticket_;
+  const bool approximate = worker.numerics_fingerprint != numerics_fingerprint_;
+  for (int32_t i = 0; i < opening.choices; ++i) {
+    choices_[opening.first_choice + i]->Place(connection, opened.ticket, worker.limits, approximate,
+                                              now);
+  }
+  const auto add = [&] {
+    out->commands.push_back({.connection = connection});
+    return &out->commands.back().command;
+  };
+  const std::vector<int32_t>& tokens = choices_[opening.first_choice]->tokens();
   const int32_t total = static_cast<int32_t>(tokens.size());
   int32_t done = std::min(total, kTokensPerCommand);
-  pb::Open* open = out->commands.emplace_back().mutable_open();
-  open->set_choices(request_.choices);
-  open->set_first_choice(0);
+  pb::Open* open = add()->mutable_open();
+  open->set_choices(opening.choices);
+  open->set_first_choice(static_cast<uint32_t>(request_.first_choice + opening.first_choice));
   TokensToProto(std::span(tokens).first(done), open->mutable_tokens());
   open->set_total_tokens(total);
-  open->set_prompt_length(total);
+  open->set_prompt_length(static_cast<int32_t>(request_.prompt.size()));
   if (request_.max_tokens.has_value()) open->set_max_new(*request_.max_tokens);
   ToProto(request_.sampling, open->mutable_draw());
-  open->set_run_ahead(std::min(request_.run_ahead, worker.max_run_ahead));
-  open->set_drafts(std::min(request_.drafts, worker.max_drafts));
+  open->set_run_ahead(std::min(request_.run_ahead, worker.limits.max_run_ahead));
+  open->set_drafts(std::min(request_.drafts, worker.limits.max_drafts));
   open->set_priority(request_.priority);
   open->set_salt(request_.cache_salt);
   open->set_no_cache(request_.cache_bypass);
+  ToProto(now - first_opened_at_, open->mutable_age());
   if (request_.deadline != kNoDeadline) {
     ToProto(std::max<Nanos>(0, request_.deadline - now), open->mutable_time_left());
   }
   while (done < total) {
     const int32_t count = std::min(total - done, kTokensPerCommand);
     TokensToProto(std::span(tokens).subspan(done, count),
-                  out->commands.emplace_back().mutable_open_more()->mutable_tokens());
+                  add()->mutable_open_more()->mutable_tokens());
     done += count;
+  }
+  return opened;
+}
+
+void Session::OnNoWorker(const Opening& opening, const absl::Status& why, bool busy, Nanos now,
+                         SessionOutput* out) {
+  const size_t messages = out->messages.size();
+  for (int32_t i = 0; i < opening.choices; ++i) {
+    choices_[opening.first_choice + i]->OnNoPlace(why, busy, now, out);
+  }
+  if (!started_) out->messages.resize(messages);
+}
+
+void Session::SetHandles(const Opening& opening, uint64_t connection, uint64_t first_handle,
+                         SessionOutput* out) {
+  for (int32_t i = 0; i < opening.choices; ++i) {
+    Choice& choice = *choices_[opening.first_choice + i];
+    if (choice.has_ticket(opening.ticket)) {
+      choice.SetHandle(first_handle + static_cast<uint64_t>(i));
+    } else {
+      out->commands.push_back({.connection = connection});
+      out->commands.back().command.mutable_close()->set_handle(first_handle +
+                                                               static_cast<uint64_t>(i));
+    }
   }
 }
 
-void Session::SetHandles(uint64_t first_handle) {
-  TANDEM_CHECK(first_handle_ == 0 && first_handle != 0) << "handles are given once";
-  first_handle_ = first_handle;
-  for (int32_t i = 0; i < request_.choices; ++i) choices_[i]->SetHandle(first_handle + i);
+int32_t Session::ChoiceAt(uint64_t connection, uint64_t handle) const {
+  for (int32_t i = 0; i < request_.choices; ++i) {
+    if (choices_[i]->IsAt(connection, handle)) return i;
+  }
+  return -1;
 }
 
 void Session::OnEvent(const pb::Event& event, int32_t choice, Nanos now, SessionOutput* out) {
@@ -64,9 +133,7 @@ void Session::OnEvent(const pb::Event& event, int32_t choice, Nanos now, Session
       if (!started_ && target.opened()) Start(event.opened().cached_tokens(), out);
       return;
     case pb::Event::kPrefill:
-      // It is one prefill for all choices, whichever of them the worker names.
-      for (const auto& each : choices_) each->OnPrefill(event.prefill());
-      return OnPrefill(event.prefill(), out);
+      return OnPrefill(event.prefill(), target, out);
     case pb::Event::kCandidates:
       target.OnCandidates(event.candidates(), now, out);
       break;
@@ -91,10 +158,16 @@ void Session::Start(int32_t cached_tokens, SessionOutput* out) {
   started->set_prompt_tokens(static_cast<int32_t>(request_.prompt.size()));
   started->set_cached_tokens(cached_tokens);
   started->set_model(request_.model->name);
-  started->set_worker_fingerprint(request_.model->WorkerFingerprint());
+  started->set_worker_fingerprint(weights_fingerprint_.empty()
+                                      ? request_.model->WorkerFingerprint()
+                                      : weights_fingerprint_ + "-" + numerics_fingerprint_);
 }
 
-void Session::OnPrefill(const pb::Prefill& event, SessionOutput* out) {
+void Session::OnPrefill(const pb::Prefill& event, Choice& target, SessionOutput* out) {
+  // Of one that is opened again the output is read too, which is no news to the client.
+  if (target.counters().from_lists() + target.counters().fetched() > 0) return;
+  // It is one prefill for all choices, whichever of them the worker names.
+  for (const auto& each : choices_) each->OnPrefill(event);
   // Choices share one prefill, which is reported once.
   if (!started_ || !request_.prefill_progress || event.done_tokens() <= progress_) return;
   progress_ = event.done_tokens();
@@ -110,22 +183,45 @@ void Session::FinishAll(v1::FinishReason reason, const absl::Status& status, Nan
   if (!started_) out->messages.resize(messages);
 }
 
-void Session::OnWorkerLost(const absl::Status& status, Nanos now, SessionOutput* out) {
-  for (const auto& choice : choices_) choice->ForgetHandle();
-  FinishAll(v1::FINISH_REASON_ERROR, status, now, out);
+void Session::OnWorkerLost(uint64_t connection, const absl::Status& status, Nanos now,
+                           SessionOutput* out) {
+  const size_t messages = out->messages.size();
+  for (const auto& choice : choices_) {
+    if (choice->IsOn(connection)) choice->Unplace(Replay::Cause::kLost, status, now, out);
+  }
+  if (!started_) out->messages.resize(messages);
+}
+
+bool Session::AwaitsSince(uint64_t connection, Nanos since) const {
+  return std::any_of(choices_.begin(), choices_.end(),
+                     [&](const auto& c) { return c->AwaitsSince(connection, since); });
 }
 
 void Session::Cancel(const absl::Status& status, Nanos now, SessionOutput* out) {
   FinishAll(v1::FINISH_REASON_CANCELLED, status, now, out);
 }
 
+Nanos Session::NextTimer() const {
+  Nanos next = request_.deadline;
+  for (const auto& choice : choices_) {
+    if (choice->wants_worker()) next = std::min(next, choice->replay().next_attempt());
+    if (paused_at_ >= 0 && choice->placed()) next = std::min(next, paused_at_ + kParkAfter);
+  }
+  return next;
+}
+
 void Session::OnTimer(Nanos now, SessionOutput* out) {
-  if (now < request_.deadline) return;
-  FinishAll(v1::FINISH_REASON_DEADLINE, absl::DeadlineExceededError("the deadline passed"), now,
-            out);
+  if (now >= request_.deadline) {
+    return FinishAll(v1::FINISH_REASON_DEADLINE, absl::DeadlineExceededError("the deadline passed"),
+                     now, out);
+  }
+  if (paused_at_ < 0 || now < paused_at_ + kParkAfter) return;
+  for (const auto& choice : choices_) choice->Park(now, out);
 }
 
 void Session::SetPaused(bool paused, Nanos now, SessionOutput* out) {
+  if (!paused) paused_at_ = -1;
+  if (paused && paused_at_ < 0) paused_at_ = now;
   for (const auto& choice : choices_) choice->SetPaused(paused, now, out);
 }
 

@@ -3,16 +3,16 @@
 #include <algorithm>
 #include <chrono>
 
+#include "absl/strings/str_cat.h"
 #include "engine/base/check.h"
 #include "services/common/logging.h"
 #include "services/text/frame_packer.h"
 
 namespace tandem::text {
 
-static_assert(FramePacker::kHandlesPerOpen >= kMaxChoices);
-
-Shard::Shard(int32_t index, Router* router, std::function<Nanos()> clock)
-    : index_(index), router_(router), clock_(std::move(clock)) {
+Shard::Shard(int32_t index, Router* router, const ReplayPolicy& policy,
+             std::function<Nanos()> clock)
+    : index_(index), router_(router), policy_(policy), clock_(std::move(clock)) {
   thread_ = std::thread([this] { Run(); });
 }
 
@@ -36,7 +36,7 @@ void Shard::Post(Message message) {
 
 void Shard::Submit(uint64_t key, GenerationRequest request, std::shared_ptr<ResponseSink> sink) {
   // Made here, in the caller's thread: counting a long prompt takes a while.
-  Post(Submitted{key, std::make_unique<Session>(std::move(request)), std::move(sink)});
+  Post(Submitted{key, std::make_unique<Session>(std::move(request), policy_), std::move(sink)});
 }
 void Shard::Cancel(uint64_t key) { Post(Cancelled{key}); }
 void Shard::Resume(uint64_t key) { Post(Resumed{key}); }
@@ -47,11 +47,12 @@ void Shard::OnEvents(uint64_t connection, std::vector<decode::v1::Event> events)
 void Shard::OnWorkerLost(uint64_t connection, const absl::Status& status) {
   Post(WorkerLost{connection, status});
 }
+void Shard::OnNoStep(uint64_t connection, Nanos since) { Post(NoStep{connection, since}); }
 
 void Shard::WaitForMail(std::unique_lock<std::mutex>& lock) {
   const auto ready = [this] { return stop_ || !mailbox_.empty(); };
-  if (deadlines_.empty()) return posted_.wait(lock, ready);
-  const Nanos left = deadlines_.begin()->first - clock_();
+  if (timers_.empty()) return posted_.wait(lock, ready);
+  const Nanos left = timers_.begin()->first - clock_();
   posted_.wait_for(lock, std::chrono::nanoseconds(std::max<Nanos>(0, left)), ready);
 }
 
@@ -64,10 +65,11 @@ void Shard::Run() {
     const bool stop = stop_;
     lock.unlock();
     now_ = clock_();
+    opens_left_ = kOpensPerWakeUp;
     for (Message& message : messages) {
       std::visit([this](auto& m) { Handle(std::move(m)); }, message);
     }
-    FireDeadlines();
+    FireTimers();
     Flush();
     if (stop) return;
     lock.lock();
@@ -86,20 +88,15 @@ void Shard::Handle(Submitted message) {
   if (request.deadline <= now_) {
     return message.sink->Finish(absl::DeadlineExceededError("the deadline passed"));
   }
-  absl::StatusOr<WorkerRef> worker = router_->Place(*request.model, request.choices);
-  if (!worker.ok()) return message.sink->Finish(worker.status());
-
   auto entry = std::make_unique<Entry>();
   entry->session = std::move(message.session);
   entry->sink = std::move(message.sink);
-  entry->worker = *std::move(worker);
-  if (request.deadline != kNoDeadline) deadlines_.emplace(request.deadline, message.key);
-  Entry& placed = *entry;
+  Entry& added = *entry;
   entries_.emplace(message.key, std::move(entry));
   SessionOutput output;
-  placed.session->Open(placed.worker.model->limits, now_, &output);
-  outgoing_[placed.worker.connection].openings.push_back({message.key, request.choices});
-  Deliver(message.key, placed, std::move(output));
+  added.session->Begin(now_, &output);
+  if (added.session->done()) return Deliver(message.key, added, std::move(output));
+  PlaceWhatIsDue(message.key, added);
 }
 
 void Shard::Handle(Cancelled message) {
@@ -158,43 +155,86 @@ void Shard::Handle(Arrived message) {
     if (found == keys_.end()) continue;
     const uint64_t key = found->second;
     Entry& entry = *Find(key);
-    const uint64_t choice = handle - entry.first_handle;
-    if (choice >= static_cast<uint64_t>(entry.session->request().choices)) continue;
+    const int32_t choice = entry.session->ChoiceAt(message.connection, handle);
+    if (choice < 0) continue;
+    if (event.has_opened()) {
+      for (Placement& placement : entry.placements) {
+        if (placement.worker.connection == message.connection &&
+            FramePacker::BlockOf(placement.first_handle) == FramePacker::BlockOf(handle)) {
+          Settle(placement);
+        }
+      }
+    }
     SessionOutput output;
-    entry.session->OnEvent(event, static_cast<int32_t>(choice), now_, &output);
+    entry.session->OnEvent(event, choice, now_, &output);
     Deliver(key, entry, std::move(output));
   }
+}
+
+std::vector<uint64_t> Shard::KeysOn(uint64_t connection) const {
+  std::vector<uint64_t> keys;
+  for (const auto& [key, entry] : entries_) {
+    const auto is_there = [&](const Placement& p) { return p.worker.connection == connection; };
+    if (std::any_of(entry->placements.begin(), entry->placements.end(), is_there)) {
+      keys.push_back(key);
+    }
+  }
+  return keys;
 }
 
 void Shard::Handle(WorkerLost message) {
-  std::vector<uint64_t> keys;
-  for (const auto& [key, entry] : entries_) {
-    if (entry->worker.connection == message.connection) keys.push_back(key);
-  }
-  for (const uint64_t key : keys) {
+  for (const uint64_t key : KeysOn(message.connection)) {
     Entry& entry = *Find(key);
     SessionOutput output;
-    entry.session->OnWorkerLost(message.status, now_, &output);
+    entry.session->OnWorkerLost(message.connection, message.status, now_, &output);
     Deliver(key, entry, std::move(output));
   }
 }
 
-void Shard::FireDeadlines() {
-  while (!deadlines_.empty() && deadlines_.begin()->first <= now_) {
-    const uint64_t key = deadlines_.begin()->second;
-    deadlines_.erase(deadlines_.begin());
-    Entry& entry = *Find(key);
-    SessionOutput output;
-    entry.session->OnTimer(now_, &output);
-    Deliver(key, entry, std::move(output));
+void Shard::Handle(NoStep message) {
+  for (const uint64_t key : KeysOn(message.connection)) {
+    const Entry& entry = *Find(key);
+    if (!entry.session->AwaitsSince(message.connection, message.since)) continue;
+    for (const Placement& placement : entry.placements) {
+      if (placement.worker.connection != message.connection) continue;
+      return placement.worker.link->Drop(
+          message.connection,
+          absl::UnavailableError(absl::StrCat("it has work and finished no step for ",
+                                              (now_ - message.since) / kNanosPerSecond, " s")));
+    }
   }
+}
+
+void Shard::FireTimers() {
+  std::vector<uint64_t> due;
+  for (auto it = timers_.begin(); it != timers_.end() && it->first <= now_; ++it) {
+    due.push_back(it->second);
+  }
+  for (const uint64_t key : due) {
+    Entry* entry = Find(key);
+    SessionOutput output;
+    entry->session->OnTimer(now_, &output);
+    Deliver(key, *entry, std::move(output));
+    entry = Find(key);
+    // What is left over stays due, so that the next wake-up is at once.
+    if (entry != nullptr && opens_left_ > 0) PlaceWhatIsDue(key, *entry);
+  }
+}
+
+void Shard::SetTimer(uint64_t key, Entry& entry, Nanos timer) {
+  if (entry.timer == timer) return;
+  if (entry.timer != kNoDeadline) timers_.erase({entry.timer, key});
+  entry.timer = timer;
+  if (timer != kNoDeadline) timers_.emplace(timer, key);
 }
 
 void Shard::Deliver(uint64_t key, Entry& entry, SessionOutput output) {
-  Outgoing& outgoing = outgoing_[entry.worker.connection];
-  outgoing.link = entry.worker.link;
-  for (decode::v1::Command& command : output.commands) {
-    outgoing.commands.push_back(std::move(command));
+  for (WorkerCommand& command : output.commands) {
+    Outgoing& outgoing = outgoing_[command.connection];
+    for (const Placement& placement : entry.placements) {
+      if (placement.worker.connection == command.connection) outgoing.link = placement.worker.link;
+    }
+    outgoing.commands.push_back(std::move(command.command));
   }
   bool slow = false;
   for (v1::GenerateResponse& message : output.messages) {
@@ -206,6 +246,8 @@ void Shard::Deliver(uint64_t key, Entry& entry, SessionOutput output) {
     SessionOutput nothing;
     entry.session->SetPaused(true, now_, &nothing);
   }
+  if (output.unplaced) DropPlacements(entry);
+  SetTimer(key, entry, entry.session->NextTimer());
 }
 
 void Shard::Remove(uint64_t key, Entry& entry) {
@@ -214,14 +256,11 @@ void Shard::Remove(uint64_t key, Entry& entry) {
     const v1::Counters& counters = entry.session->choice(i).counters();
     if (counters.misses() + counters.faults() == 0) continue;
     LogError("request ", request.request_id, " choice ", i, ": ", counters.misses(), " misses and ",
-             counters.faults(), " faults of worker ", entry.worker.worker);
+             counters.faults(), " faults");
   }
   entry.sink->Finish(entry.session->FinalStatus());
-  router_->Release(entry.worker.connection, request.choices);
-  if (request.deadline != kNoDeadline) deadlines_.erase({request.deadline, key});
-  if (entry.first_handle != 0) {
-    keys_.erase({entry.worker.connection, FramePacker::BlockOf(entry.first_handle)});
-  }
+  for (Placement& placement : entry.placements) EndPlacement(placement);
+  SetTimer(key, entry, kNoDeadline);
   entries_.erase(key);
 }
 
@@ -232,33 +271,10 @@ void Shard::Flush() {
     outgoing_.clear();
     for (auto& [connection, batch] : batches) {
       if (batch.commands.empty()) continue;
+      TANDEM_CHECK(batch.link != nullptr) << "commands for a worker that no session is on";
       const std::vector<uint64_t> first_handles =
           batch.link->Send(index_, connection, std::move(batch.commands));
       AfterSend(connection, batch, first_handles);
-    }
-  }
-}
-
-void Shard::AfterSend(uint64_t connection, const Outgoing& sent,
-                      const std::vector<uint64_t>& first_handles) {
-  const bool gone = first_handles.size() != sent.openings.size();
-  for (size_t i = 0; i < sent.openings.size(); ++i) {
-    const auto& [key, choices] = sent.openings[i];
-    Entry* entry = Find(key);
-    if (entry == nullptr) {
-      for (int32_t c = 0; !gone && c < choices; ++c) {
-        Outgoing& outgoing = outgoing_[connection];
-        outgoing.link = sent.link;
-        outgoing.commands.emplace_back().mutable_close()->set_handle(first_handles[i] + c);
-      }
-    } else if (gone) {
-      SessionOutput output;
-      entry->session->OnWorkerLost(absl::UnavailableError("the worker was lost"), now_, &output);
-      Deliver(key, *entry, std::move(output));
-    } else {
-      entry->first_handle = first_handles[i];
-      entry->session->SetHandles(first_handles[i]);
-      keys_[{connection, FramePacker::BlockOf(first_handles[i])}] = key;
     }
   }
 }

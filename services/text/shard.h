@@ -1,6 +1,9 @@
 // One thread that owns its sessions outright. Everything else talks to it through its mailbox,
 // which it empties at each wake-up; what its sessions then want of a worker goes out as one batch.
 //
+// What lost its worker is opened again from here, at most kOpensPerWakeUp of them at a wake-up, so
+// that those that run do not wait for it; Router bounds how many come to one worker.
+//
 // A request belongs to the shard that its request id hashes to. Keys are the caller's: one for each
 // request, never used again.
 #pragma once
@@ -41,8 +44,11 @@ class ResponseSink {
 
 class Shard final {
  public:
+  static constexpr int32_t kOpensPerWakeUp = 64;
+
   // router must outlive this.
-  Shard(int32_t index, Router* router, std::function<Nanos()> clock = SteadyNow);
+  Shard(int32_t index, Router* router, const ReplayPolicy& policy = ReplayPolicy(),
+        std::function<Nanos()> clock = SteadyNow);
   // Sessions that still run are cancelled.
   ~Shard();
   Shard(const Shard&) = delete;
@@ -56,8 +62,11 @@ class Shard final {
 
   // Events for handles of this shard, in the order they came.
   void OnEvents(uint64_t connection, std::vector<decode::v1::Event> events);
-  // Sessions of that connection end with this status.
+  // Sessions of that connection are opened elsewhere.
   void OnWorkerLost(uint64_t connection, const absl::Status& status);
+  // It has finished no step since then, though it has work. If a session here has waited for it all
+  // that time, the connection is dropped.
+  void OnNoStep(uint64_t connection, Nanos since);
 
  private:
   struct Submitted {
@@ -82,19 +91,31 @@ class Shard final {
     uint64_t connection;
     absl::Status status;
   };
-  using Message = std::variant<Submitted, Cancelled, Resumed, AllCancelled, Arrived, WorkerLost>;
+  struct NoStep {
+    uint64_t connection;
+    Nanos since;
+  };
+  using Message =
+      std::variant<Submitted, Cancelled, Resumed, AllCancelled, Arrived, WorkerLost, NoStep>;
 
+  // One Open of a session, while a choice of it is on that worker.
+  struct Placement {
+    WorkerRef worker;
+    Session::Opening opening;
+    uint64_t first_handle = 0;  // 0: its Open is not sent yet
+    bool settled = true;        // false: Router waits for its admission
+  };
   struct Entry {
     std::unique_ptr<Session> session;
     std::shared_ptr<ResponseSink> sink;
-    WorkerRef worker;
-    uint64_t first_handle = 0;  // 0: its Open is not sent yet
+    std::vector<Placement> placements;
+    Nanos timer = kNoDeadline;  // in timers_
     bool paused = false;
   };
 
   struct Opening {
     uint64_t key;
-    int32_t choices;
+    Session::Opening opening;
   };
   struct Outgoing {
     WorkerLink* link = nullptr;
@@ -104,7 +125,7 @@ class Shard final {
 
   void Post(Message message);
   void Run();
-  // Sleeps until there is something to do: mail, or the nearest deadline.
+  // Sleeps until there is something to do: mail, or the nearest timer.
   void WaitForMail(std::unique_lock<std::mutex>& lock);
 
   void Handle(Submitted message);
@@ -113,9 +134,21 @@ class Shard final {
   void Handle(AllCancelled message);
   void Handle(Arrived message);
   void Handle(WorkerLost message);
-  void FireDeadlines();
+  void Handle(NoStep message);
+  void FireTimers();
+  // The entry may be gone afterwards.
   void Deliver(uint64_t key, Entry& entry, SessionOutput output);
   void Remove(uint64_t key, Entry& entry);
+  void SetTimer(uint64_t key, Entry& entry, Nanos timer);
+  std::vector<uint64_t> KeysOn(uint64_t connection) const;
+
+  // Finds workers for all that the session wants to open now. The entry may be gone afterwards.
+  void PlaceWhatIsDue(uint64_t key, Entry& entry);
+  void LogReopening(const Entry& entry, const Placement& placement) const;
+  void Settle(Placement& placement);
+  // Of placements that no choice is on any more.
+  void DropPlacements(Entry& entry);
+  void EndPlacement(Placement& placement);
   // Sends what sessions want, and gives handles to those that were opened.
   void Flush();
   void AfterSend(uint64_t connection, const Outgoing& sent,
@@ -124,6 +157,7 @@ class Shard final {
 
   const int32_t index_;
   Router* const router_;
+  const ReplayPolicy policy_;
   const std::function<Nanos()> clock_;
 
   std::mutex mutex_;
@@ -133,10 +167,11 @@ class Shard final {
 
   // The thread's own.
   Nanos now_ = 0;
+  int32_t opens_left_ = 0;                                         // of this wake-up
   absl::flat_hash_map<uint64_t, std::unique_ptr<Entry>> entries_;  // by key
   absl::flat_hash_map<std::pair<uint64_t, uint64_t>, uint64_t>
-      keys_;                                          // (connection, block of handles) -> key
-  std::set<std::pair<Nanos, uint64_t>> deadlines_;    // (deadline, key)
+      keys_;                                     // (connection, block of handles) -> key
+  std::set<std::pair<Nanos, uint64_t>> timers_;  // (when, key): of what is due, the oldest first
   absl::flat_hash_map<uint64_t, Outgoing> outgoing_;  // by connection
   std::thread thread_;
 };

@@ -40,6 +40,14 @@ absl::Status CheckOptions(const TextServerOptions& options) {
   if (options.drafts < 0 || options.drafts > kMaxDrafts) {
     return InvalidArgument("--drafts is ", options.drafts, ": it must be 0 to ", kMaxDrafts);
   }
+  if (options.replay.tries < 0 || options.replay.tries > kMaxReplayTries) {
+    return InvalidArgument("--replay-tries is ", options.replay.tries, ": it must be 0 to ",
+                           kMaxReplayTries);
+  }
+  if (options.replay.wait < 0 || options.replay.wait > kMaxReplayWaitSeconds * kNanosPerSecond) {
+    return InvalidArgument("--replay-wait-seconds is ", options.replay.wait / kNanosPerSecond,
+                           ": it must be 0 to ", kMaxReplayWaitSeconds);
+  }
   return absl::OkStatus();
 }
 
@@ -52,7 +60,7 @@ absl::StatusOr<std::unique_ptr<TextServer>> TextServer::Start(const TextServerOp
   std::unique_ptr<TextServer> out(new TextServer());
   std::vector<Shard*> shards;
   for (int32_t i = 0; i < options.shards; ++i) {
-    out->shards_.push_back(std::make_unique<Shard>(i, &out->router_));
+    out->shards_.push_back(std::make_unique<Shard>(i, &out->router_, options.replay));
     shards.push_back(out->shards_.back().get());
   }
   out->service_ = std::make_unique<GenerationService>(
@@ -75,6 +83,7 @@ absl::StatusOr<std::unique_ptr<TextServer>> TextServer::Start(const TextServerOp
     connection.worker = static_cast<int32_t>(out->connections_.size());
     connection.num_shards = options.shards;
     connection.silence = options.worker_silence;
+    connection.stall = options.worker_stall;
     out->connections_.push_back(
         std::make_unique<WorkerConnection>(std::move(connection), &out->cache_, out.get()));
   }
@@ -133,6 +142,22 @@ void TextServer::OnEvents(uint64_t connection, int32_t shard,
 
 void TextServer::OnLoad(uint64_t connection, const decode::v1::Load& load) {
   router_.Report(connection, load);
+}
+
+void TextServer::OnSuspect(uint64_t connection, bool suspect) {
+  std::lock_guard lock(health_mutex_);
+  router_.SetSuspect(connection, suspect);
+  health_.Set(kServiceName, router_.any());
+}
+
+void TextServer::OnDraining(uint64_t connection) {
+  std::lock_guard lock(health_mutex_);
+  router_.SetDraining(connection);
+  health_.Set(kServiceName, router_.any());
+}
+
+void TextServer::OnNoStep(uint64_t connection, Nanos since) {
+  for (const auto& shard : shards_) shard->OnNoStep(connection, since);
 }
 
 }  // namespace tandem::text

@@ -30,17 +30,21 @@ struct TextServerOptions {
   // Most guesses of its next tokens that a session has verified in one step, where its worker makes
   // any: [0, kMaxDrafts], 0: none.
   int32_t drafts = 8;
+  ReplayPolicy replay;
   std::chrono::milliseconds worker_silence{2000};
+  std::chrono::milliseconds worker_stall{10'000};
 };
 
 inline constexpr int32_t kMaxShards = 64;
 inline constexpr int32_t kMaxRequests = 65536;
 inline constexpr int32_t kMaxDrafts = 32;
+inline constexpr int32_t kMaxReplayTries = 100;
+inline constexpr int32_t kMaxReplayWaitSeconds = 3600;
 
 class TextServer final : public WorkerListener {
  public:
-  // The name that health knows the API by: SERVING while a worker is connected and its tokenizer is
-  // here.
+  // The name that health knows the API by: SERVING while a worker is connected that takes new
+  // sessions, and its tokenizer is here.
   static constexpr char kServiceName[] = "tandem.v1.Generation";
 
   // Serves when it returns, with or without a worker. INVALID_ARGUMENT names the flag, the value
@@ -52,7 +56,7 @@ class TextServer final : public WorkerListener {
   const std::string& address() const { return server_->address(); }
   // Generate calls that are not done.
   int32_t active() const { return service_->active(); }
-  // Workers that are connected.
+  // A worker is connected that takes new sessions.
   bool serving() const { return router_.any(); }
 
   // NOT_SERVING, no new requests; waits for those that run, at most `patience`, then cancels the
@@ -63,6 +67,9 @@ class TextServer final : public WorkerListener {
   void OnLost(uint64_t connection, const absl::Status& status) override;
   void OnEvents(uint64_t connection, int32_t shard, std::vector<decode::v1::Event> events) override;
   void OnLoad(uint64_t connection, const decode::v1::Load& load) override;
+  void OnSuspect(uint64_t connection, bool suspect) override;
+  void OnDraining(uint64_t connection) override;
+  void OnNoStep(uint64_t connection, Nanos since) override;
 
  private:
   TextServer();

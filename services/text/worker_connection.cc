@@ -18,7 +18,7 @@ using std::chrono::milliseconds;
 using std::chrono::steady_clock;
 
 constexpr milliseconds kWatchInterval{100};
-constexpr milliseconds kStable{10'000};  // a connection that lasted so long was a good one
+constexpr milliseconds kStable{1000};  // a connection that lasted so long was a good one
 constexpr int64_t kMaxTokenizerBytes = int64_t{128} << 20;
 
 uint64_t HandleOf(const pb::Event& event) {
@@ -38,6 +38,10 @@ uint64_t HandleOf(const pb::Event& event) {
       return 0;
   }
   return 0;
+}
+
+bool IsDraining(const pb::Event& event) {
+  return event.closed().reason() == pb::CLOSE_REASON_DRAINING;
 }
 
 }  // namespace
@@ -163,6 +167,8 @@ absl::Status WorkerConnection::Serve() {
   connected_ = writing_ = ended_ = false;
   failure_ = absl::OkStatus();
   hello_.reset();
+  step_ = -1;
+  drains_ = false;
   packer_.Clear();
   stream_ = &stream;
   lock.unlock();
@@ -188,13 +194,13 @@ absl::Status WorkerConnection::Serve() {
   const bool connect = status.ok() && !stop_;
   if (connect) {
     connected_ = true;
-    last_frame_ = steady_clock::now();
+    last_frame_ = last_step_ = SteadyNow();
     lock.unlock();
     LogInfo("worker ", options_.address, " serves ", worker.model->name, " (",
             worker.model->WorkerFingerprint(), ")");
     listener_->OnConnected(worker);
     lock.lock();
-    status = Watch(lock);
+    status = Watch(lock, connection);
     connected_ = false;
     const bool stopping = stop_;
     lock.unlock();
@@ -208,20 +214,40 @@ absl::Status WorkerConnection::Serve() {
   return connect || stop_ ? absl::OkStatus() : status;
 }
 
-absl::Status WorkerConnection::Watch(std::unique_lock<std::mutex>& lock) {
-  auto checked = steady_clock::now();
+absl::Status WorkerConnection::Watch(std::unique_lock<std::mutex>& lock, uint64_t connection) {
+  const Nanos silence = std::chrono::nanoseconds(options_.silence).count();
+  const Nanos stall = std::chrono::nanoseconds(options_.stall).count();
+  Nanos checked = SteadyNow();
+  Nanos reported = checked;  // that there was no step
+  bool suspect = false;
   while (true) {
     changed_.wait_for(lock, kWatchInterval, [this] { return stop_ || !failure_.ok(); });
     if (!failure_.ok()) return failure_;
     if (stop_) return absl::CancelledError("this side stops");
-    const auto now = steady_clock::now();
+    const Nanos now = SteadyNow();
     // If this process was not run for a while, the frames that came meanwhile are still unread.
-    if (now - checked > options_.silence / 2) last_frame_ = now;
-    if (now - last_frame_ > options_.silence) {
-      return absl::UnavailableError(
-          absl::StrCat("no frame came for ", options_.silence.count(), " ms"));
-    }
+    if (now - checked > silence / 2) last_frame_ = last_step_ = now;
     checked = now;
+    const Nanos silent = now - last_frame_;
+    if (silent > 2 * silence) {
+      return absl::UnavailableError(
+          absl::StrCat("no frame came for ", 2 * options_.silence.count(), " ms"));
+    }
+    const bool report = now - last_step_ > stall && now - reported > kNanosPerSecond;
+    const bool change = suspect != (silent > silence);
+    if (!report && !change) continue;
+    lock.unlock();
+    if (change) {
+      suspect = !suspect;
+      LogWarning("worker ", options_.address, suspect ? " is silent" : " is heard again");
+      listener_->OnSuspect(connection, suspect);
+    }
+    if (report) {
+      reported = now;
+      // Not last_step_: a session may have come after it.
+      listener_->OnNoStep(connection, now - stall);
+    }
+    lock.lock();
   }
 }
 
@@ -291,9 +317,15 @@ absl::Status WorkerConnection::CheckFrame(const pb::DecodeResponse& frame, bool 
 
 void WorkerConnection::OnFrame(pb::DecodeResponse frame) {
   uint64_t connection = 0;
+  bool drains = false;
   {
     std::lock_guard lock(mutex_);
-    last_frame_ = steady_clock::now();
+    last_frame_ = SteadyNow();
+    if (frame.has_load()) {
+      const pb::Load& load = frame.load();
+      if (load.step() != step_ || load.running() + load.queued() == 0) last_step_ = last_frame_;
+      step_ = load.step();
+    }
     connection = connection_;
     const bool first = !hello_.has_value();
     const absl::Status status = CheckFrame(frame, first);
@@ -303,7 +335,10 @@ void WorkerConnection::OnFrame(pb::DecodeResponse frame) {
       changed_.notify_all();
     }
     if (!connected_) return;
+    drains = !drains_ && std::any_of(frame.events().begin(), frame.events().end(), IsDraining);
+    drains_ |= drains;
   }
+  if (drains) listener_->OnDraining(connection);
   if (frame.has_load()) listener_->OnLoad(connection, frame.load());
   std::vector<std::vector<pb::Event>> by_shard(options_.num_shards);
   for (pb::Event& event : *frame.mutable_events()) {
@@ -329,6 +364,11 @@ std::vector<uint64_t> WorkerConnection::Send(int32_t shard, uint64_t connection,
   std::vector<uint64_t> first_handles = packer_.Add(shard, std::move(commands));
   PumpLocked();
   return first_handles;
+}
+
+void WorkerConnection::Drop(uint64_t connection, const absl::Status& status) {
+  std::lock_guard lock(mutex_);
+  if (connection == connection_ && connected_) FailLocked(status);
 }
 
 void WorkerConnection::PumpLocked() {

@@ -3,9 +3,13 @@
 //
 // A connection is one stream from its Hello to its end; it has a number that no other has. It is
 // connected once its Hello is checked and its model's tokenizer is here. It is lost when the stream
-// ends, when the worker breaks the protocol, or when no frame came for `silence`; then the stream
-// is dropped at once, which frees its sessions at the worker, and the next is dialled after a pause
-// that doubles from min_pause to max_pause, give or take a quarter.
+// ends, when the worker breaks the protocol, when no frame came for twice `silence`, or when it is
+// dropped; then the stream is cut at once, which frees its sessions at the worker, and the next is
+// dialled after a pause that doubles from min_pause to max_pause, give or take a quarter.
+//
+// After `silence` without a frame the worker is suspect, until the next one. A worker whose frames
+// say that it has work and launches no step for `stall` is reported, again each second: whether
+// that is a fault depends on whether a session waits for it, which the listener knows.
 //
 // Outgoing commands: what waits while a frame is being written goes into the next one, so there is
 // one frame per wake-up.
@@ -28,6 +32,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "engine/base/clock.h"
 #include "services/text/frame_packer.h"
 #include "services/text/model_text_cache.h"
 #include "services/text/router.h"
@@ -46,6 +51,13 @@ class WorkerListener {
   virtual void OnEvents(uint64_t connection, int32_t shard,
                         std::vector<decode::v1::Event> events) = 0;
   virtual void OnLoad(uint64_t connection, const decode::v1::Load& load) = 0;
+  // It should get no new sessions, or may again.
+  virtual void OnSuspect(uint64_t connection, bool suspect) = 0;
+  // It hands its sessions back, and takes no others on this connection. Before the events that say
+  // so.
+  virtual void OnDraining(uint64_t connection) = 0;
+  // No step since then (SteadyNow), which is `stall` ago, though it has work.
+  virtual void OnNoStep(uint64_t connection, Nanos since) = 0;
 };
 
 struct WorkerConnectionOptions {
@@ -54,6 +66,7 @@ struct WorkerConnectionOptions {
   int32_t worker = 0;  // which of the workers
   int32_t num_shards = 1;
   std::chrono::milliseconds silence{2000};  // no frame in so long: the worker is suspect
+  std::chrono::milliseconds stall{10'000};  // no step in so long: it is stalled
   std::chrono::milliseconds hello_patience{10'000};
   std::chrono::milliseconds fetch_patience{60'000};  // of the tokenizer
   std::chrono::milliseconds min_pause{100};
@@ -77,6 +90,7 @@ class WorkerConnection final : public WorkerLink {
 
   std::vector<uint64_t> Send(int32_t shard, uint64_t connection,
                              std::vector<decode::v1::Command> commands) override;
+  void Drop(uint64_t connection, const absl::Status& status) override;
 
  private:
   class Stream;
@@ -85,7 +99,7 @@ class WorkerConnection final : public WorkerLink {
   // One connection, from dialling to its end. OK: it was connected. Else why it never was.
   absl::Status Serve();
   // Until the stream fails, the worker falls silent, or this stops; says which.
-  absl::Status Watch(std::unique_lock<std::mutex>& lock);
+  absl::Status Watch(std::unique_lock<std::mutex>& lock, uint64_t connection);
   absl::StatusOr<TokenizerData> FetchTokenizer();
   // A frame of the current stream; called by the stream, one call at a time.
   void OnFrame(decode::v1::DecodeResponse frame);
@@ -110,7 +124,10 @@ class WorkerConnection final : public WorkerLink {
   bool ended_ = false;    // the stream's last call has come
   absl::Status failure_;  // why the current stream is to end
   std::optional<decode::v1::Hello> hello_;
-  std::chrono::steady_clock::time_point last_frame_;
+  Nanos last_frame_ = 0;
+  int64_t step_ = -1;    // as the last load said
+  Nanos last_step_ = 0;  // when it changed, or there was no work
+  bool drains_ = false;
   FramePacker packer_;
   grpc::ClientContext* fetch_context_ = nullptr;  // of a fetch in progress
 

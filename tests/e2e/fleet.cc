@@ -44,8 +44,13 @@ std::optional<std::string> DefaultModel() {
 bool IsServing(const std::string& address, double timeout_seconds) {
   const auto end =
       std::chrono::steady_clock::now() + std::chrono::duration<double>(timeout_seconds);
+  // A connection of its own, tried again at once: the program may just be starting.
+  grpc::ChannelArguments arguments;
+  arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
+  arguments.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, 20);
+  arguments.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, 50);
   const auto stub = grpc::health::v1::Health::NewStub(
-      grpc::CreateChannel(address, grpc::InsecureChannelCredentials()));
+      grpc::CreateCustomChannel(address, grpc::InsecureChannelCredentials(), arguments));
   do {
     grpc::ClientContext context;
     context.set_deadline(system_clock::now() + std::chrono::seconds(2));
@@ -60,15 +65,13 @@ bool IsServing(const std::string& address, double timeout_seconds) {
 }
 
 Fleet::Fleet(Options options) : options_(std::move(options)) {
-  worker_ = StartWorker("127.0.0.1:0");
-  worker_address_ = WaitForPort(folder_.File("worker.port"), *worker_);
-  std::vector<std::string> argv = {ProgramPath("tandem-text"),
-                                   "--worker",
-                                   worker_address_,
-                                   "--listen",
-                                   "127.0.0.1:0",
-                                   "--port-file",
-                                   folder_.File("text.port")};
+  std::vector<std::string> argv = {ProgramPath("tandem-text"), "--listen", "127.0.0.1:0",
+                                   "--port-file", folder_.File("text.port")};
+  for (int i = 0; i < options_.workers; ++i) workers_.push_back(StartWorker(i, "127.0.0.1:0"));
+  for (int i = 0; i < options_.workers; ++i) {
+    worker_addresses_.push_back(WaitForPort(PortFile(i), *workers_[i]));
+    argv.insert(argv.end(), {"--worker", worker_addresses_.back()});
+  }
   argv.insert(argv.end(), options_.text_flags.begin(), options_.text_flags.end());
   text_ = std::make_unique<Process>(argv);
   text_address_ = WaitForPort(folder_.File("text.port"), *text_);
@@ -77,29 +80,44 @@ Fleet::Fleet(Options options) : options_(std::move(options)) {
   stub_ = v1::Generation::NewStub(
       grpc::CreateCustomChannel(text_address_, grpc::InsecureChannelCredentials(), arguments));
   TANDEM_CHECK(WaitServing(120)) << "not serving after 120 s\n"
-                                 << worker_->output() << text_->output();
+                                 << worker().output() << text_->output();
 }
 
-std::unique_ptr<Process> Fleet::StartWorker(const std::string& listen) {
-  std::vector<std::string> argv = {
-      ProgramPath("tandem-worker"), "--model", options_.model, "--listen", listen, "--port-file",
-      folder_.File("worker.port")};
+std::string Fleet::PortFile(int worker) const {
+  return folder_.File("worker" + std::to_string(worker) + ".port");
+}
+
+std::unique_ptr<Process> Fleet::StartWorker(int worker, const std::string& listen) {
+  std::vector<std::string> argv = {ProgramPath("tandem-worker"),
+                                   "--model",
+                                   options_.model,
+                                   "--listen",
+                                   listen,
+                                   "--port-file",
+                                   PortFile(worker)};
   argv.insert(argv.end(), options_.worker_flags.begin(), options_.worker_flags.end());
   return std::make_unique<Process>(argv);
 }
 
-void Fleet::KillWorker() {
-  worker_->Signal(SIGKILL);
-  worker_->Wait(10);
+void Fleet::KillWorker(int worker) {
+  workers_[worker]->Signal(SIGKILL);
+  workers_[worker]->Wait(10);
 }
 
-void Fleet::RestartWorker() {
-  worker_ = StartWorker(worker_address_);
-  TANDEM_CHECK(WaitServing(120)) << worker_->output() << text_->output();
+void Fleet::StartWorkerAgain(int worker) {
+  workers_[worker] = StartWorker(worker, worker_addresses_[worker]);
+}
+
+void Fleet::RestartWorker(int worker) {
+  StartWorkerAgain(worker);
+  TANDEM_CHECK(WaitServing(120)) << workers_[worker]->output() << text_->output();
 }
 
 bool Fleet::WaitServing(double timeout_seconds) {
-  return IsServing(worker_address_, timeout_seconds) && IsServing(text_address_, timeout_seconds);
+  for (const std::string& address : worker_addresses_) {
+    if (!IsServing(address, timeout_seconds)) return false;
+  }
+  return IsServing(text_address_, timeout_seconds);
 }
 
 CallResult Fleet::Generate(const v1::GenerateRequest& request) {
@@ -138,9 +156,9 @@ int Fleet::WorkerSessions() {
   return load ? load->running() + load->queued() : -1;
 }
 
-std::optional<decode::v1::Load> Fleet::WorkerLoad() {
+std::optional<decode::v1::Load> Fleet::WorkerLoad(int worker) {
   const auto stub = decode::v1::DecodeWorker::NewStub(
-      grpc::CreateChannel(worker_address_, grpc::InsecureChannelCredentials()));
+      grpc::CreateChannel(worker_addresses_[worker], grpc::InsecureChannelCredentials()));
   grpc::ClientContext context;
   context.set_deadline(system_clock::now() + std::chrono::seconds(5));
   const auto stream = stub->Decode(&context);

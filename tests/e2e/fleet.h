@@ -26,29 +26,33 @@ struct CallResult {
 class Fleet final {
  public:
   struct Options {
-    std::string model;  // path of a .gguf
+    std::string model;  // path of a .gguf, or random:NAME
     std::vector<std::string> worker_flags;
     std::vector<std::string> text_flags;
+    int workers = 1;
   };
-  // Starts both and waits until both serve.
+  // Starts all and waits until all serve.
   explicit Fleet(Options options);
   Fleet(const Fleet&) = delete;
   Fleet& operator=(const Fleet&) = delete;
 
-  void KillWorker();
-  // Starts the worker again on the same port and waits until both serve.
-  void RestartWorker();
+  // Workers are numbered from 0; where no number is given it is the first.
+  void KillWorker(int worker = 0);
+  // Starts the worker again on the same port and waits until all serve.
+  void RestartWorker(int worker = 0);
+  // The same, without the wait.
+  void StartWorkerAgain(int worker);
   bool WaitServing(double timeout_seconds);
 
   v1::Generation::Stub& stub() { return *stub_; }
   const std::string& text_address() const { return text_address_; }
-  const std::string& worker_address() const { return worker_address_; }
-  Process& worker() { return *worker_; }
+  const std::string& worker_address(int worker = 0) const { return worker_addresses_[worker]; }
+  Process& worker(int worker = 0) { return *workers_[worker]; }
   Process& text() { return *text_; }
 
   CallResult Generate(const v1::GenerateRequest& request);
   // What the worker says of itself; nothing if it does not answer.
-  std::optional<decode::v1::Load> WorkerLoad();
+  std::optional<decode::v1::Load> WorkerLoad(int worker = 0);
   // Sessions that run or wait on the worker; -1 if it does not answer.
   int WorkerSessions();
   // Waits until the worker has no session. A Close is on its way when the client has its last
@@ -56,12 +60,13 @@ class Fleet final {
   bool WorkerIsFreeSoon();
 
  private:
-  std::unique_ptr<Process> StartWorker(const std::string& listen);
+  std::unique_ptr<Process> StartWorker(int worker, const std::string& listen);
+  std::string PortFile(int worker) const;
   const Options options_;
   const TemporaryFolder folder_;
-  std::unique_ptr<Process> worker_;
+  std::vector<std::unique_ptr<Process>> workers_;
   std::unique_ptr<Process> text_;
-  std::string worker_address_;
+  std::vector<std::string> worker_addresses_;
   std::string text_address_;
   std::unique_ptr<v1::Generation::Stub> stub_;
 };

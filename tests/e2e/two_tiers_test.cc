@@ -229,27 +229,51 @@ TEST_F(TwoTiers, EndWithDeadlineWhereTheTimeRunsOut) {
 }
 
 // Last in this file's order: it takes the worker away.
-TEST_F(TwoTiers, TellTheClientOfADeadWorkerWithinFiveSecondsAndServeAgainWhenItIsBack) {
-  v1::GenerateRequest request = Chat("Tell me a very long story.", 3000);
+TEST_F(TwoTiers, GoOnWithAStreamWhoseOnlyWorkerDiedWhenItIsBack) {
+  v1::GenerateRequest request = Chat("Tell me a very long story.", 48);
   request.mutable_stopping()->set_ignore_eos(true);
+  const CallResult undisturbed = fleet_->Generate(request);
+  ASSERT_TRUE(undisturbed.status.ok()) << undisturbed.status.error_message();
   grpc::ClientContext context;
   const auto reader = fleet_->stub().Generate(&context, request);
   v1::GenerateResponse response;
+  v1::Finished finished;
+  std::string text;
+  while (reader->Read(&response)) {
+    const bool first = text.empty() && !response.delta().text().empty();
+    text += response.delta().text();
+    if (response.has_finished()) finished = response.finished();
+    if (!first) continue;
+    fleet_->KillWorker();
+    fleet_->RestartWorker();
+  }
+  const grpc::Status status = reader->Finish();
+  EXPECT_TRUE(status.ok()) << status.error_message();
+  EXPECT_EQ(text, undisturbed.texts.at(0));
+  EXPECT_EQ(finished.counters().reopened(), 1);
+  EXPECT_EQ(finished.counters().approximate(), 0);
+}
+
+TEST_F(TwoTiers, TellTheClientOfADeadWorkerWithinFiveSecondsWhereNothingIsOpenedAgain) {
+  Fleet fleet({*DefaultModel(), {"--context", "4096"}, {"--replay-tries", "0"}});
+  v1::GenerateRequest request = Chat("Tell me a very long story.", 3000);
+  request.mutable_stopping()->set_ignore_eos(true);
+  grpc::ClientContext context;
+  const auto reader = fleet.stub().Generate(&context, request);
+  v1::GenerateResponse response;
   while (reader->Read(&response) && !response.has_delta()) {
   }
-  fleet_->KillWorker();
+  fleet.KillWorker();
   const auto killed = std::chrono::steady_clock::now();
   v1::Finished finished;
   while (reader->Read(&response)) {
     if (response.has_finished()) finished = response.finished();
   }
-  const grpc::Status status = reader->Finish();
+  EXPECT_EQ(reader->Finish().error_code(), grpc::StatusCode::UNAVAILABLE);
   EXPECT_LT(std::chrono::steady_clock::now() - killed, std::chrono::seconds(5));
-  EXPECT_TRUE(status.error_code() == grpc::StatusCode::UNAVAILABLE ||
-              finished.reason() == v1::FINISH_REASON_ERROR)
-      << status.error_message();
-  fleet_->RestartWorker();
-  const CallResult again = fleet_->Generate(Chat("What is the capital of France?", 32));
+  EXPECT_EQ(finished.reason(), v1::FINISH_REASON_ERROR);
+  fleet.RestartWorker();
+  const CallResult again = fleet.Generate(Chat("What is the capital of France?", 32));
   ASSERT_TRUE(again.status.ok()) << again.status.error_message();
   EXPECT_EQ(again.texts[0], "The capital of France is Paris.");
 }

@@ -99,6 +99,7 @@ pb::Hello ScriptedDecoder::Hello() const {
   hello.set_max_report_ids(kernels::kMaxReported);
   hello.set_max_choices(16);
   hello.set_max_salt_bytes(64);
+  hello.mutable_max_retain()->set_seconds(600);
   return hello;
 }
 
@@ -121,6 +122,8 @@ std::vector<pb::Event> ScriptedDecoder::Apply(const pb::Command& command) {
       break;
     case pb::Command::kClose:
       ++closes;
+      if (command.close().retain().seconds() > 600)
+        errors.push_back("a Close that retains too long");
       if (sequences_.count(command.close().handle()) > 0) {
         End(command.close().handle(), pb::CLOSE_REASON_DONE, "", &out);
       } else if (command.close().handle() > last_handle_) {

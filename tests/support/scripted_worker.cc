@@ -113,6 +113,16 @@ class ScriptedWorker::Stream final
     FlushLocked(false);
   }
 
+  void DrainLocked() {
+    for (const uint64_t handle : decoder_->live()) {
+      for (pb::Event& event : decoder_->Close(handle, pb::CLOSE_REASON_DRAINING)) {
+        waiting_.push_back(std::move(event));
+        ready_at_.push_back(steady_clock::now());
+      }
+    }
+    FlushLocked(false);
+  }
+
   const ScriptedDecoder& decoder() const { return *decoder_; }
   int64_t frames() const { return frames_; }
   int64_t max_frame_bytes() const { return max_frame_bytes_; }
@@ -227,6 +237,11 @@ void ScriptedWorker::DropStreams() {
   for (Stream* stream : streams_) {
     stream->EndLocked(grpc::Status(grpc::StatusCode::UNAVAILABLE, "dropped"));
   }
+}
+
+void ScriptedWorker::Drain() {
+  std::lock_guard lock(mutex_);
+  for (Stream* stream : streams_) stream->DrainLocked();
 }
 
 void ScriptedWorker::SetOptions(ScriptedWorkerOptions options) {

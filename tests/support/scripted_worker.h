@@ -49,6 +49,8 @@ class ScriptedWorker final {
   void SetSilent(bool silent) { silent_ = silent; }
   // Ends every stream with UNAVAILABLE; the server stays.
   void DropStreams();
+  // Closes every session with DRAINING; the streams stay.
+  void Drain();
   // What the next streams are like; those that run stay as they are.
   void SetOptions(ScriptedWorkerOptions options);
   // An event out of order, on every stream.

@@ -6,7 +6,10 @@
 #include <thread>
 #include <vector>
 
+#include "engine/sampling/decision.h"
+#include "engine/text/tokenizer_data.h"
 #include "grpc/health/v1/health.grpc.pb.h"
+#include "services/common/decode_codec.h"
 #include "tests/services/text/service_fixture.h"
 
 namespace tandem::text {
@@ -51,6 +54,41 @@ class FleetTest : public ServiceTest {
     EXPECT_EQ(answer.finished.at(0).reason(), v1::FINISH_REASON_ERROR);
     EXPECT_THAT(answer.finished.at(0).error(), HasSubstr("lost"));
   }
+  // The tokens of Prompt("go", count): what every generation of it has, whatever happens to it.
+  std::vector<int32_t> TokensOfGo(int32_t count) {
+    const test::RowFunction rows = test::HashRows(test::kRowSize);
+    std::vector<int32_t> tokens = {'g', 'o'};
+    SamplingParameters greedy;
+    greedy.temperature = 0.0f;
+    const std::vector<uint32_t> defined = DefinedBits(test::SmallTokenizer(), test::kRowSize);
+    Decider decider(greedy, 0, 2, tokens, test::kRowSize, defined);
+    for (int32_t i = 0; i < count; ++i) {
+      decider.Append(decider.DecideFromRow(rows(decider.tokens())).token);
+    }
+    return {decider.tokens().begin() + 2, decider.tokens().end()};
+  }
+  std::vector<std::future<Answer>> AskForSome(int count, int32_t tokens) {
+    std::vector<std::future<Answer>> running;
+    for (int i = 0; i < count; ++i) {
+      running.push_back(
+          std::async(std::launch::async, [this, tokens] { return Ask(Prompt("go", tokens)); }));
+    }
+    return running;
+  }
+  void ExpectWhole(std::vector<std::future<Answer>>& running, int32_t tokens, int at_least) {
+    const std::vector<int32_t> expected = TokensOfGo(tokens);
+    int reopened = 0;
+    for (std::future<Answer>& answer : running) {
+      const Answer got = answer.get();
+      EXPECT_TRUE(got.status.ok()) << got.status.error_message();
+      EXPECT_EQ(got.started.size(), 1u);
+      ASSERT_EQ(got.finished.count(0), 1u);
+      EXPECT_EQ(got.token_ids.at(0), expected);
+      reopened += got.finished.at(0).counters().reopened();
+      EXPECT_EQ(got.finished.at(0).counters().approximate(), 0);
+    }
+    EXPECT_GE(reopened, at_least);
+  }
 };
 
 TEST_F(FleetTest, B149_ServesOnlyWhileAWorkerIsConnected) {
@@ -66,7 +104,8 @@ TEST_F(FleetTest, B149_ServesOnlyWhileAWorkerIsConnected) {
   EXPECT_TRUE(Eventually([&] { return Health() == HealthCheckResponse::NOT_SERVING; }));
 }
 
-TEST_F(FleetTest, AKilledWorkerIsAnErrorWithinFiveSecondsAndServesAgainWhenItIsBack) {
+TEST_F(FleetTest, WithoutReplayAKilledWorkerIsAnErrorWithinFiveSecondsAndServesAgainWhenItIsBack) {
+  options_.replay.tries = 0;
   ScriptedWorker& worker = AddWorker(Paced());
   Serve();
   std::future<Answer> running = AskForLong();
@@ -79,26 +118,90 @@ TEST_F(FleetTest, AKilledWorkerIsAnErrorWithinFiveSecondsAndServesAgainWhenItIsB
   EXPECT_TRUE(Eventually([&] { return server_->active() == 0; }));
 }
 
-TEST_F(FleetTest, ADroppedStreamIsAnErrorAndTheNextOneServes) {
+TEST_F(FleetTest, AGenerationGoesOnOnTheSameWorkerWhenThatIsBack) {
+  ScriptedWorker& worker = AddWorker(Paced());
+  Serve();
+  auto running = AskForSome(3, 200);
+  ASSERT_TRUE(Eventually([&] { return worker.totals().live == 3; }));
+  worker.Kill();
+  std::this_thread::sleep_for(milliseconds(50));
+  worker.Start();
+  ExpectWhole(running, 200, 1);
+}
+
+TEST_F(FleetTest, ADroppedStreamIsNoticedByNobody) {
+  ScriptedWorker& worker = AddWorker(Paced());
+  Serve();
+  auto running = AskForSome(3, 200);
+  ASSERT_TRUE(Eventually([&] { return worker.totals().live == 3; }));
+  worker.DropStreams();
+  ExpectWhole(running, 200, 1);
+}
+
+TEST_F(FleetTest, AllTriesUsedUpIsAnErrorThatSaysSo) {
+  options_.replay = {.tries = 1, .wait = 20 * kNanosPerSecond};
   ScriptedWorker& worker = AddWorker(Paced());
   Serve();
   std::future<Answer> running = AskForLong();
-  worker.DropStreams();
-  ExpectLost(running.get());
-  EXPECT_TRUE(Eventually([&] { return Ask(Prompt("x", 3)).status.ok(); }));
+  for (int64_t streams = 1; streams <= 2; ++streams) {
+    ASSERT_TRUE(Eventually([&] { return worker.totals().streams == streams; }));
+    ASSERT_TRUE(Eventually([&] { return worker.totals().live == 1; }));
+    worker.DropStreams();
+  }
+  const Answer answer = running.get();
+  ExpectLost(answer);
+  EXPECT_THAT(answer.finished.at(0).error(), HasSubstr("1 of 1 tries"));
+}
+
+TEST_F(FleetTest, WithoutAWorkerTheWaitIsBoundedAndTheErrorSaysWhy) {
+  options_.replay.wait = kNanosPerSecond / 2;
+  ScriptedWorker& worker = AddWorker(Paced());
+  Serve();
+  std::future<Answer> running = AskForLong();
+  worker.Kill();
+  ASSERT_EQ(running.wait_for(seconds(5)), std::future_status::ready);
+  const Answer answer = running.get();
+  ExpectLost(answer);
+  EXPECT_THAT(answer.finished.at(0).error(), HasSubstr("no worker serves"));
 }
 
 // The process stands still, its connections do not close.
-TEST_F(FleetTest, ASilentWorkerIsSuspectAfterTwoSecondsAndTheClientHasItsErrorWithinFive) {
+TEST_F(FleetTest, ASilentWorkerGetsNoNewSessionsAndThenLosesThoseThatItHas) {
+  options_.worker_silence = milliseconds(500);
+  AddWorker(Paced());
+  AddWorker(Paced());
+  Serve();
+  ASSERT_TRUE(Eventually([&] { return workers_[1]->totals().streams == 1; }));
+  auto running = AskForSome(6, 200);
+  ASSERT_TRUE(Eventually(
+      [&] { return workers_[0]->totals().extends > 2 && workers_[1]->totals().extends > 2; }));
+  workers_[0]->SetSilent(true);
+  ExpectWhole(running, 200, 1);
+  workers_[0]->SetSilent(false);
+}
+
+TEST_F(FleetTest, ASilentWorkerIsSuspectAndServesAgainWhenItIsHeard) {
   ScriptedWorker& worker = AddWorker(Paced());
   Serve();
-  std::future<Answer> running = AskForLong();
   worker.SetSilent(true);
-  ASSERT_EQ(running.wait_for(seconds(5)), std::future_status::ready);
-  ExpectLost(running.get());
+  EXPECT_TRUE(Eventually([&] { return !server_->serving(); }));
   EXPECT_EQ(Health(), HealthCheckResponse::NOT_SERVING);
   worker.SetSilent(false);
   EXPECT_TRUE(Eventually([&] { return Ask(Prompt("x", 3)).status.ok(); }));
+}
+
+// It beats, but its step counter stands still.
+TEST_F(FleetTest, B137_AStalledWorkerLosesItsSessions) {
+  options_.worker_stall = milliseconds(700);
+  ScriptedWorkerOptions stuck = Paced();
+  stuck.step_time = std::chrono::hours(1);
+  AddWorker(stuck);
+  Serve();
+  auto running = AskForSome(2, 40);
+  ASSERT_TRUE(Eventually([&] { return workers_[0]->totals().live == 2; }));
+  workers_[0]->SetOptions(Paced());  // the next stream is a well one
+  ExpectWhole(running, 40, 2);
+  EXPECT_GE(workers_[0]->totals().streams, 2);
 }
 
 TEST_F(FleetTest, B137_AWorkerThatOnlyBeatsIsNotSuspect) {
@@ -112,26 +215,57 @@ TEST_F(FleetTest, B137_AWorkerThatOnlyBeatsIsNotSuspect) {
   EXPECT_TRUE(Ask(Prompt("x", 3)).status.ok());
 }
 
-TEST_F(FleetTest, TheOtherWorkerGoesOnWhenOneIsLost) {
+TEST_F(FleetTest, TheOtherWorkerTakesOverWhenOneIsLost) {
   AddWorker(Paced());
   AddWorker(Paced());
   Serve();
   ASSERT_TRUE(Eventually([&] { return workers_[1]->totals().streams == 1; }));
-  std::vector<std::future<Answer>> running;
-  for (int i = 0; i < 4; ++i) {
-    running.push_back(std::async(std::launch::async, [this] { return Ask(Prompt("go", 300)); }));
-  }
+  auto running = AskForSome(6, 150);
   ASSERT_TRUE(Eventually(
       [&] { return workers_[0]->totals().extends > 2 && workers_[1]->totals().extends > 2; }));
   workers_[0]->Kill();
-  int lost = 0, whole = 0;
-  for (auto& answer : running) {
-    const Answer got = answer.get();
-    (got.status.ok() ? whole : lost) += 1;
-  }
-  EXPECT_GT(lost, 0);
-  EXPECT_GT(whole, 0);
+  ExpectWhole(running, 150, 1);
   EXPECT_TRUE(Ask(Prompt("x", 3)).status.ok());
+}
+
+TEST_F(FleetTest, ADrainingWorkerHandsItsSessionsOverAndGetsNoOthers) {
+  AddWorker(Paced());
+  AddWorker(Paced());
+  Serve();
+  ASSERT_TRUE(Eventually([&] { return workers_[1]->totals().streams == 1; }));
+  auto running = AskForSome(6, 150);
+  ASSERT_TRUE(Eventually(
+      [&] { return workers_[0]->totals().extends > 2 && workers_[1]->totals().extends > 2; }));
+  workers_[0]->Drain();
+  ASSERT_TRUE(Eventually([&] { return workers_[0]->totals().live == 0; }));
+  const int64_t opens = workers_[0]->totals().opens;
+  ExpectWhole(running, 150, 1);
+  for (int i = 0; i < 4; ++i) EXPECT_TRUE(Ask(Prompt("x", 3)).status.ok());
+  EXPECT_EQ(workers_[0]->totals().opens, opens);
+}
+
+TEST_F(FleetTest, AReplicaThatGoesAwayLeavesWhatAnotherCanGoOnWith) {
+  AddWorker(Paced());
+  Serve();
+  v1::GenerateRequest request = Prompt("go", 40);
+  request.mutable_sampling()->set_seed(1);
+  std::vector<int32_t> tokens;
+  std::string text;
+  // The client is cut off in the middle.
+  Ask(request, [&](grpc::ClientContext& context, const v1::GenerateResponse& message) {
+    if (tokens.size() >= 10) return context.TryCancel();
+    text += message.delta().text();
+    for (const int32_t id : message.delta().token_ids()) tokens.push_back(id);
+  });
+  ASSERT_GE(tokens.size(), 10u);
+  const Answer whole = Ask(request);
+  request.mutable_resume_tokens()->Add(tokens.begin(), tokens.end());
+  const Answer rest = Ask(request);
+  ASSERT_TRUE(rest.status.ok()) << rest.status.error_message();
+  tokens.insert(tokens.end(), rest.token_ids.at(0).begin(), rest.token_ids.at(0).end());
+  EXPECT_EQ(tokens, whole.token_ids.at(0));
+  EXPECT_EQ(text + rest.text.at(0), whole.text.at(0));
+  EXPECT_EQ(rest.finished.at(0).usage().output_tokens(), 40);
 }
 
 TEST_F(FleetTest, WorkersThatLieAreNotServed) {

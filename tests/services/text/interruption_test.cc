@@ -204,7 +204,7 @@ TEST_F(InterruptionTest, ARefusalAtAdmissionIsResourceExhaustedWithTheWorkersWor
   EXPECT_TRUE(talk.choices.empty());
 }
 
-TEST_F(InterruptionTest, EachWayAWorkerClosesHasItsStatus) {
+TEST_F(InterruptionTest, EachWayAWorkerClosesHasItsStatusWhereNothingIsOpenedAgain) {
   const std::pair<decode::v1::CloseReason, absl::StatusCode> cases[] = {
       {decode::v1::CLOSE_REASON_DONE, absl::StatusCode::kInternal},
       {decode::v1::CLOSE_REASON_PREEMPTED, absl::StatusCode::kResourceExhausted},
@@ -216,7 +216,7 @@ TEST_F(InterruptionTest, EachWayAWorkerClosesHasItsStatus) {
   for (const auto& [reason, code] : cases) {
     GenerationRequest request = Request();
     request.ignore_eos = true;
-    Conversation talk(&decoder, std::move(request));
+    Conversation talk(&decoder, std::move(request), {.tries = 0});
     talk.Open();
     talk.Step();
     talk.Step();
@@ -230,15 +230,15 @@ TEST_F(InterruptionTest, EachWayAWorkerClosesHasItsStatus) {
   }
 }
 
-TEST_F(InterruptionTest, ALostWorkerEndsTheSessionWithUnavailableAndAllItsTokensKept) {
+TEST_F(InterruptionTest, ALostWorkerEndsTheSessionWithUnavailableWhereNothingIsOpenedAgain) {
   GenerationRequest request = Request();
   request.ignore_eos = true;
-  Conversation talk(&decoder, std::move(request));
+  Conversation talk(&decoder, std::move(request), {.tries = 0});
   talk.Open();
   for (int i = 0; i < 4; ++i) talk.Step();
   const size_t sent = talk.sent.size();
   talk.Do([&](Session& session, SessionOutput* out) {
-    session.OnWorkerLost(absl::UnavailableError("gone"), talk.now, out);
+    session.OnWorkerLost(talk.connection, absl::UnavailableError("gone"), talk.now, out);
   });
   EXPECT_EQ(talk.finished().reason(), v1::FINISH_REASON_ERROR);
   EXPECT_EQ(talk.finished().error(), "gone");

@@ -1,4 +1,4 @@
-// Outbox, FramePacker, Router, ModelTextCache, TaskPool, Hello: small parts, a few sentences each.
+// Outbox, FramePacker, ModelTextCache, TaskPool, Hello: small parts, a few sentences each.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -10,7 +10,6 @@
 #include "services/text/frame_packer.h"
 #include "services/text/model_text_cache.h"
 #include "services/text/outbox.h"
-#include "services/text/router.h"
 #include "services/text/task_pool.h"
 #include "tests/services/text/session_fixture.h"
 
@@ -45,6 +44,17 @@ TEST(Outbox, JoinsTheDeltasOfAChoiceThatWait) {
   EXPECT_TRUE(outbox.Take()->has_finished());
   EXPECT_FALSE(outbox.Take().has_value());
   EXPECT_EQ(outbox.bytes(), 0);
+}
+
+TEST(Outbox, LeavesTextWithoutTokensApartFromTextWithThem) {
+  Outbox outbox;
+  outbox.Add(DeltaOf(0, "a"));
+  outbox.Add(DeltaOf(0, "b"));
+  v1::GenerateResponse held = DeltaOf(0, "held");
+  held.mutable_delta()->clear_token_ids();
+  outbox.Add(held);
+  EXPECT_EQ(outbox.Take()->delta().text(), "ab");
+  EXPECT_EQ(outbox.Take()->delta().text(), "held");
 }
 
 TEST(Outbox, KeepsTheLastProgressOnly) {
@@ -141,79 +151,6 @@ TEST(FramePacker, B143_TheLargestOpenFitsIntoAFrame) {
   ToProto(request.sampling, open.mutable_open()->mutable_draw());
   for (int32_t i = 0; i < Session::kTokensPerCommand; ++i) open.mutable_open()->add_tokens(1);
   EXPECT_LT(open.ByteSizeLong(), static_cast<size_t>(FramePacker::kTargetBytes));
-}
-
-class RouterTest : public testing::Test {
- protected:
-  std::shared_ptr<const ServedModel> Named(const std::string& name,
-                                           const std::string& weights = "w") {
-    auto out = std::make_shared<ServedModel>();
-    out->name = name;
-    out->weights_fingerprint = weights;
-    return out;
-  }
-  void Connect(uint64_t connection, std::shared_ptr<const ServedModel> model) {
-    router_.Connected({.worker = 0, .connection = connection, .model = std::move(model)});
-  }
-  void Report(uint64_t connection, int32_t running) {
-    decode::v1::Load load;
-    load.set_running(running);
-    router_.Report(connection, load);
-  }
-  Router router_;
-};
-
-TEST_F(RouterTest, PlacesOnTheWorkerWithTheLeastLoad) {
-  const auto model = Named("m");
-  Connect(1, model);
-  Connect(2, model);
-  Report(1, 5);
-  Report(2, 3);
-  EXPECT_EQ(router_.Place(*model, 1)->connection, 2u);
-  Report(2, 9);
-  EXPECT_EQ(router_.Place(*model, 1)->connection, 1u);
-}
-
-TEST_F(RouterTest, CountsWhatItPlacedBeforeAnyReportKnowsOfIt) {
-  const auto model = Named("m");
-  Connect(1, model);
-  Connect(2, model);
-  EXPECT_EQ(router_.Place(*model, 4)->connection, 1u);
-  EXPECT_EQ(router_.Place(*model, 1)->connection, 2u);
-  EXPECT_EQ(router_.Place(*model, 1)->connection, 2u);
-  router_.Release(1, 4);
-  EXPECT_EQ(router_.Place(*model, 1)->connection, 1u);
-}
-
-TEST_F(RouterTest, PlacesOnlyWhereWeightsAndTokenizerAreEqual) {
-  Connect(1, Named("m", "old"));
-  Connect(2, Named("m", "new"));
-  EXPECT_EQ(router_.Place(*Named("m", "new"), 1)->connection, 2u);
-  EXPECT_TRUE(absl::IsUnavailable(router_.Place(*Named("m", "other"), 1).status()));
-}
-
-TEST_F(RouterTest, FindsModelsByNameAndTheOnlyOneWithoutName) {
-  EXPECT_TRUE(absl::IsUnavailable(router_.Find("m").status()));
-  Connect(1, Named("m"));
-  EXPECT_EQ((*router_.Find(""))->name, "m");
-  EXPECT_TRUE(absl::IsNotFound(router_.Find("x").status()));
-  Connect(2, Named("a"));
-  const absl::Status status = router_.Find("").status();
-  EXPECT_TRUE(absl::IsInvalidArgument(status));
-  EXPECT_THAT(std::string(status.message()), HasSubstr("several"));
-  EXPECT_EQ((*router_.Find("a"))->name, "a");
-  router_.Lost(2);
-  EXPECT_EQ((*router_.Find(""))->name, "m");
-}
-
-TEST_F(RouterTest, CountsTheWorkersOfAModel) {
-  Connect(1, Named("m"));
-  Connect(2, Named("m"));
-  Connect(3, Named("a"));
-  const std::vector<Router::ModelCount> models = router_.Models();
-  ASSERT_EQ(models.size(), 2u);
-  EXPECT_EQ(models[0].model->name, "a");
-  EXPECT_EQ(models[1].workers, 2);
 }
 
 TEST(ModelTextCache, FetchesAFingerprintOnce) {

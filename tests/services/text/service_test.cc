@@ -309,12 +309,15 @@ TEST_F(SlowReaderTest, ASlowReaderHoldsUpNobodyAndLosesNothing) {
   const Answer other = Ask(Prompt("quick", 50));
   EXPECT_TRUE(other.status.ok());
   EXPECT_EQ(other.token_ids.at(0).size(), 50u);
+  EXPECT_TRUE(Eventually([this] { return LiveSessions() == 0; })) << "its place serves others";
   Answer answer;
   do {
     Note(message, &answer);
   } while (reader->Read(&message));
   EXPECT_TRUE(reader->Finish().ok());
   EXPECT_EQ(answer.token_ids.at(0).size(), 4000u);
+  EXPECT_EQ(answer, Ask(Prompt("slow", 4000)));
+  EXPECT_GE(answer.finished.at(0).counters().reopened(), 1);
   EXPECT_EQ(answer.finished.at(0).reason(), v1::FINISH_REASON_MAX_TOKENS);
   EXPECT_LT(answer.deltas, 3900) << "what waited was joined";
 }
@@ -349,6 +352,11 @@ TEST_F(ServiceTest, FlagsAreCheckedInOneLine) {
   options.max_requests = -1;
   EXPECT_THAT(message(), AllOf(HasSubstr("--max-requests is -1"), HasSubstr("65536")));
   options.max_requests = 1;
+  options.replay.tries = 101;
+  EXPECT_THAT(message(), AllOf(HasSubstr("--replay-tries is 101"), HasSubstr("100")));
+  options.replay = {.tries = 0, .wait = 3601 * kNanosPerSecond};
+  EXPECT_THAT(message(), AllOf(HasSubstr("--replay-wait-seconds is 3601"), HasSubstr("3600")));
+  options.replay.wait = 0;
   options.listen = "x";
   EXPECT_THAT(message(), HasSubstr("--listen"));
 }

@@ -1,4 +1,4 @@
-// A session and a scripted decoder that talk directly: no thread, no network, a clock that stands
+// A session and scripted decoders that talk directly: no thread, no network, a clock that stands
 // still unless moved.
 #pragma once
 
@@ -7,6 +7,7 @@
 #include <deque>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -47,27 +48,56 @@ class Conversation final {
  public:
   static constexpr uint64_t kFirstHandle = 16;
 
-  Conversation(test::ScriptedDecoder* decoder, GenerationRequest request)
-      : decoder_(decoder), session_(std::make_unique<Session>(std::move(request))) {}
+  Conversation(test::ScriptedDecoder* decoder, GenerationRequest request,
+               const ReplayPolicy& policy = ReplayPolicy())
+      : decoder_(decoder),
+        model_(request.model),
+        session_(std::make_unique<Session>(std::move(request), policy)) {}
 
-  // Sends the Open; the decoder's answers wait.
-  void Open() {
-    SessionOutput out;
-    session_->Open(session_->request().model->limits, now, &out);
-    for (decode::v1::Command& command : out.commands) {
-      if (command.has_open()) command.mutable_open()->set_first_handle(kFirstHandle);
-      if (command.has_open_more()) command.mutable_open_more()->set_first_handle(kFirstHandle);
+  // Opens what wants to be opened now; the decoder's answers wait. How many Opens that took.
+  int Open() {
+    int opens = 0;
+    while (const std::optional<Session::Opening> wanted = session_->NextOpening(now)) {
+      SessionOutput out;
+      const Session::Opening opened = session_->Open(*wanted, connection, *model_, now, &out);
+      const uint64_t first_handle = next_handle_;
+      next_handle_ += 16;
+      for (WorkerCommand& command : out.commands) {
+        if (command.command.has_open()) {
+          command.command.mutable_open()->set_first_handle(first_handle);
+        } else if (command.command.has_open_more()) {
+          command.command.mutable_open_more()->set_first_handle(first_handle);
+        }
+      }
+      session_->SetHandles(opened, connection, first_handle, &out);
+      openings.push_back(opened);
+      Take(std::move(out));
+      ++opens;
     }
-    session_->SetHandles(kFirstHandle);
-    Take(std::move(out));
+    return opens;
+  }
+  // The worker is lost, and what it had sent; the next connection is to this one, which serves the
+  // model like this.
+  void LoseWorker(test::ScriptedDecoder* next, std::shared_ptr<const ServedModel> model = nullptr) {
+    decoder_->Reset();
+    decoder_ = next;
+    if (model != nullptr) model_ = std::move(model);
+    events.clear();
+    const uint64_t lost = connection++;
+    next_handle_ = kFirstHandle;
+    Do([&](Session& session, SessionOutput* out) {
+      session.OnWorkerLost(lost, absl::UnavailableError("lost " + std::to_string(lost)), now, out);
+    });
   }
   // Gives the session one waiting event, and the decoder what comes of it. False: none waits.
   bool Step() {
     if (events.empty()) return false;
     const decode::v1::Event event = std::move(events.front());
     events.pop_front();
+    const int32_t choice = session_->ChoiceAt(connection, HandleOf(event));
+    if (choice < 0) return true;
     SessionOutput out;
-    session_->OnEvent(event, static_cast<int32_t>(HandleOf(event) - kFirstHandle), now, &out);
+    session_->OnEvent(event, choice, now, &out);
     Take(std::move(out));
     return true;
   }
@@ -85,12 +115,19 @@ class Conversation final {
     input(*session_, &out);
     Take(std::move(out));
   }
+  // The worker closes the first live handle.
   void Close(decode::v1::CloseReason reason, const std::string& detail = "") {
-    for (auto& event : decoder_->Close(kFirstHandle, reason, detail)) events.push_back(event);
+    const std::vector<uint64_t> live = decoder_->live();
+    const uint64_t handle = live.empty() ? kFirstHandle : live.front();
+    for (auto& event : decoder_->Close(handle, reason, detail)) events.push_back(event);
   }
 
   const Session& session() const { return *session_; }
-  const ChoiceResult& choice(int32_t index = 0) { return choices[index]; }
+  const ChoiceResult& choice(int32_t index = 0) {
+    static const ChoiceResult kNone;
+    const auto found = choices.find(index);
+    return found == choices.end() ? kNone : found->second;
+  }
   const v1::Finished& finished(int32_t index = 0) {
     EXPECT_EQ(choices[index].finished.size(), 1u) << "Finished messages of choice " << index;
     static const v1::Finished kNone;
@@ -98,6 +135,8 @@ class Conversation final {
   }
 
   Nanos now = 1'000'000;
+  uint64_t connection = 1;
+  std::vector<Session::Opening> openings;
   std::deque<decode::v1::Event> events;  // from the decoder, not yet given to the session
   std::map<int32_t, ChoiceResult> choices;
   std::vector<v1::Started> started;
@@ -114,7 +153,9 @@ class Conversation final {
   }
 
   void Take(SessionOutput out) {
-    for (decode::v1::Command& command : out.commands) {
+    for (WorkerCommand& to_worker : out.commands) {
+      EXPECT_EQ(to_worker.connection, connection) << "there is no other worker";
+      decode::v1::Command& command = to_worker.command;
       for (auto& event : decoder_->Apply(command)) events.push_back(std::move(event));
       sent.push_back(std::move(command));
     }
@@ -140,7 +181,9 @@ class Conversation final {
     }
   }
 
-  test::ScriptedDecoder* const decoder_;
+  test::ScriptedDecoder* decoder_;
+  std::shared_ptr<const ServedModel> model_;
+  uint64_t next_handle_ = kFirstHandle;
   std::unique_ptr<Session> session_;
 };
 

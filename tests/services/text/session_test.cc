@@ -189,7 +189,7 @@ TEST_F(SessionTest, B019_GivesOutTheHeldTailOnEveryEndButAStopString) {
             v1::FINISH_REASON_CANCELLED);
   EXPECT_EQ(interrupt([](Conversation& talk) {
               talk.events.clear();
-              talk.Close(decode::v1::CLOSE_REASON_FAULT);
+              talk.Close(decode::v1::CLOSE_REASON_NON_FINITE);
             }),
             v1::FINISH_REASON_ERROR);
 }
@@ -292,7 +292,7 @@ TEST_F(SessionTest, AChoiceThatFailsLeavesTheOthersRunning) {
   Conversation talk(&decoder, std::move(request));
   talk.Open();
   for (int i = 0; i < 4; ++i) talk.Step();
-  talk.Close(decode::v1::CLOSE_REASON_FAULT, "broken");
+  talk.Close(decode::v1::CLOSE_REASON_NON_FINITE, "broken");
   talk.Continue();
   EXPECT_EQ(talk.finished(0).reason(), v1::FINISH_REASON_ERROR);
   EXPECT_EQ(talk.finished(1).reason(), v1::FINISH_REASON_MAX_TOKENS);

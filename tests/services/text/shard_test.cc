@@ -21,6 +21,7 @@ using testing::HasSubstr;
 
 constexpr uint64_t kConnection = 7;
 constexpr std::chrono::seconds kPatience{30};
+constexpr ReplayPolicy kNoReplay{.tries = 0};
 
 // Collects one request's answer. Full whenever told to be.
 class Sink final : public ResponseSink {
@@ -106,6 +107,7 @@ class Link final : public WorkerLink {
     if (!hold_) ReleaseLocked();
     return first_handles;
   }
+  void Drop(uint64_t, const absl::Status&) override { ADD_FAILURE() << "this worker is well"; }
   void Hold(bool hold) {
     std::lock_guard lock(mutex_);
     hold_ = hold;
@@ -158,7 +160,7 @@ class ShardTest : public testing::TestWithParam<int32_t> {
   ShardTest() : link_(GetParam()) {
     model_ = ModelOf(link_.decoder.Hello(), link_.decoder.options().tokenizer);
     for (int32_t i = 0; i < GetParam(); ++i) {
-      shards_.push_back(std::make_unique<Shard>(i, &router_));
+      shards_.push_back(std::make_unique<Shard>(i, &router_, kNoReplay));
       link_.shards.push_back(shards_.back().get());
     }
     router_.Connected({.worker = 0, .connection = kConnection, .link = &link_, .model = model_});
