@@ -198,11 +198,11 @@ absl::StatusOr<std::unique_ptr<PoolArrays>> PoolArrays::Make(
     pool.num_kv_heads = model.config().attention.num_kv_heads;
     pool.head_dim = model.config().attention.head_dim;
     pool.max_pages_per_slot = max_pages;
-    ASSIGN_OR_RETURN(Buffer data, ops.Allocate(pool.DataBytes(), "KV pages"));
+    ASSIGN_OR_RETURN(Buffer data, ops.Allocate(pool.DataBytes(), kKvPagesName));
     pool.data = data.data();
     out->buffers_.push_back(std::move(data));
     if (kernels::HasScales(format)) {
-      ASSIGN_OR_RETURN(Buffer scales, ops.Allocate(pool.ScaleBytes(), "scales of KV pages"));
+      ASSIGN_OR_RETURN(Buffer scales, ops.Allocate(pool.ScaleBytes(), kKvScalesName));
       pool.scales = scales.as<float>();
       out->buffers_.push_back(std::move(scales));
     }

@@ -82,6 +82,10 @@ class DeviceLists final {
   kernels::Buffer summary_, top_, perturbed_, raw_top_, reported_;
 };
 
+// What pools ask their memory for.
+inline constexpr char kKvPagesName[] = "KV pages";
+inline constexpr char kKvScalesName[] = "scales of KV pages";
+
 // The KV pools of all layer groups, and their page tables.
 class PoolArrays final {
  public:

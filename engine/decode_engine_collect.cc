@@ -26,6 +26,7 @@ absl::StatusOr<bool> EngineState::Collect(Nanos now) {
   chunk_limit.Observe(step.num_decode_rows, step.num_prefill_rows, last_step_nanos);
 
   collecting = true;
+  if (model.non_finite() != nullptr) EndNonFinite(step);
   for (const PrefillRecord& prefill : step.prefills) {
     const Session& session = *prefill.session;
     if (session.phase == Phase::kClosed) continue;
@@ -46,6 +47,23 @@ absl::StatusOr<bool> EngineState::Collect(Nanos now) {
     if (session != nullptr) ReleaseIfIdle(session);
   }
   return true;
+}
+
+// Sessions with a row in which the checked mode found something. Rows are in ascending positions.
+void EngineState::EndNonFinite(const Step& step) {
+  for (size_t i = 0; i < step.checked_rows.size(); ++i) {
+    const kernels::NonFinite& found = step.non_finite[i];
+    Session* const session = step.checked_rows[i].session;
+    if (found.output == kernels::CheckedOutput::kNone || session == nullptr) continue;
+    const bool is_void = session->generation != step.checked_rows[i].generation;
+    if (is_void || session->phase == Phase::kClosed) continue;
+    const bool has_layer = found.output != kernels::CheckedOutput::kEmbedding &&
+                           found.output != kernels::CheckedOutput::kLogits;
+    End(session, ClosedEvent::Reason::kNonFinite,
+        absl::StrCat(std::string(Name(found.output)),
+                     has_layer ? absl::StrCat(" of layer ", found.layer) : "", ", row of position ",
+                     found.position, ": value ", found.index, " is not finite"));
+  }
 }
 
 void EngineState::CollectRow(const Step& step, int32_t index) {

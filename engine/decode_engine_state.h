@@ -135,6 +135,13 @@ struct EngineState {
     std::vector<PrefillRecord> prefills;
     HostLists lists;
     HostLists fetch_lists;
+    // Of a checked model: what was found of each row, and whose row it is (null: padding).
+    struct CheckedRow {
+      Session* session = nullptr;
+      uint32_t generation = 0;
+    };
+    std::vector<CheckedRow> checked_rows;
+    std::vector<kernels::NonFinite> non_finite;
   };
 
   // Rows of the step that is being put together, host side.
@@ -217,11 +224,13 @@ struct EngineState {
   void FlushCopies();
   void EnqueueStep(Step* step);
   void PadDecodeRows();
+  void DownloadNonFinite(Step* step);
   uint64_t GraphKey(int32_t num_rows, const HostLists& host) const;
 
   // decode_engine_collect.cc
   void Wait();
   absl::StatusOr<bool> Collect(Nanos now);
+  void EndNonFinite(const Step& step);
   void CollectRow(const Step& step, int32_t index);
   void CollectFetch(Step* step, FetchRecord* fetch);
 

@@ -329,6 +329,7 @@ void EngineState::EnqueueStep(Step* step) {
     enqueue();
     ops.EndGraph();
   }
+  DownloadNonFinite(step);
   if (num_sessions > 0) lists->Download(num_sessions, &step->lists);
   if (num_lists > 0) {
     args.num_logits_rows = num_lists;
@@ -348,6 +349,19 @@ void EngineState::EnqueueStep(Step* step) {
                    int64_t{vocab_size} * static_cast<int64_t>(sizeof(float)));
   }
   step->mark = ops.Mark();
+}
+
+// What a checked model has found of the step's rows.
+void EngineState::DownloadNonFinite(Step* step) {
+  if (model.non_finite() == nullptr) return;
+  step->checked_rows.clear();
+  for (const int32_t slot : staging.slot) {
+    Session* const session = slot < 0 ? nullptr : by_slot[slot];
+    step->checked_rows.push_back({session, session == nullptr ? 0 : session->generation});
+  }
+  step->non_finite.resize(staging.slot.size());
+  ops.CopyToHost(step->non_finite.data(), model.non_finite(),
+                 static_cast<int64_t>(staging.slot.size() * sizeof(kernels::NonFinite)));
 }
 
 // Idle rows up to a round number, each with a logits row of its own, so that few shapes are

@@ -22,6 +22,8 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "kernels/check.h"
+#include "kernels/check_finite.h"
 #include "kernels/device.h"
 #include "kernels/draw/candidates.h"
 #include "kernels/draw/params.h"
@@ -194,6 +196,23 @@ struct CandidatesArgs {
   int32_t max_perturbed = 0;             // >= num_perturbed of every row, <= kMaxPerturbed
 };
 
+// Tests lines of an output for values that are NaN or infinite (check_finite.h). Idle rows are left out. A row whose line of
+// `found` already says something keeps it.
+struct CheckFiniteArgs {
+  StepRows rows;
+  CheckedOutput output = CheckedOutput::kNone;
+  int32_t layer = 0;                   // to be reported
+  const void* values = nullptr;        // [num_lines, width] fp32, or act where is_act; unless kv is given
+  bool is_act = false;
+  const KvPool* kv = nullptr;          // host struct: what the step wrote there, width 2 * num_kv_heads * head_dim
+  int32_t kv_layer = 0;                // within the pool
+  int32_t width = 0;
+  int32_t num_lines = 0;
+  const int32_t* line_rows = nullptr;  // [num_lines] the row of each line; null: line i is row i
+  bool first = false;                  // of a step: clears found [num_rows] before
+  NonFinite* found = nullptr;          // in and out [num_rows]
+};
+
 // Sees named sub-results of a seam ("attn_norm", "q", "k", "v", "q_rope", ...; the list stands in reference/reference_ops.h).
 class Tap {
  public:
@@ -212,6 +231,22 @@ struct BackendInfo {
   bool records = false;       // BeginGraph records: steps of equal shape are cheaper
 };
 
+// Memory of a device, in bytes; total 0: the backend does not say.
+struct MemoryInfo {
+  int64_t free = 0;
+  int64_t total = 0;
+};
+
+// The largest step, for what a backend takes for itself.
+struct WorkspaceShape {
+  int32_t rows = 0;
+  int32_t logits_rows = 0;
+  int32_t widest = 0;  // rows or columns of the widest matrix but the output's
+  int32_t vocab_size = 0;
+  int32_t context_length = 0;
+  AttentionShape attention;
+};
+
 class Ops {
  public:
   virtual ~Ops() = default;
@@ -226,6 +261,11 @@ class Ops {
   // Stacks parts along rows in the form that the products read. REQUIRES equal cols and cols % block_elements == 0.
   // UNIMPLEMENTED names a dtype that the backend does not multiply. The host data is not needed afterwards.
   virtual absl::StatusOr<Weight> PrepareWeight(std::span<const HostMatrix> parts, std::string_view what) = 0;
+  // Known before anything is taken: bytes of a matrix in the form that the products read; of what the backend takes beside
+  // what it is asked for, at most, for steps of this shape; of the device's memory.
+  virtual int64_t WeightBytes(const HostMatrix& matrix) const { return StoredBytes(matrix); }
+  virtual int64_t WorkspaceBytes(const WorkspaceShape& /*shape*/) const { return 0; }
+  virtual MemoryInfo Memory() const { return {}; }
   // In stream order. The source is read before the call returns / the destination is valid after the next Finish.
   virtual void CopyToDevice(void* device, const void* host, int64_t bytes) = 0;
   virtual void CopyToHost(void* host, const void* device, int64_t bytes) = 0;
@@ -246,6 +286,9 @@ class Ops {
   virtual void Candidates(const CandidatesArgs& args) = 0;
   // Copies tokens [0, num_tokens) of a page, every layer, K and V and scales, for forks and rewinds. 0 < num_tokens <= 64.
   virtual void CopyPage(const KvPool& kv, int32_t from_page, int32_t to_page, int32_t num_tokens) = 0;
+
+  // For the checked mode. Reads alone: no bits change. Backends that are not to be checked may leave it out.
+  virtual void CheckFinite(const CheckFiniteArgs& /*args*/) { KERNELS_REQUIRE(false, "%s", "no checked mode"); }
 
   // Work that is the same each time for a key: same calls, same pointers and sizes; what differs stands in device memory.
   // True: the caller enqueues it, then calls EndGraph. False: what was recorded for the key was enqueued, and the caller

@@ -71,6 +71,12 @@ struct HostMatrix {
   float deviation = 0.0f;
 };
 
+// As a checkpoint stores it.
+constexpr int64_t StoredBytes(const HostMatrix& matrix) {
+  const DTypeInfo info = Info(matrix.dtype);
+  return int64_t{matrix.rows} * (matrix.cols / info.block_elements) * info.block_bytes;
+}
+
 // One layer group's cache, seen by the operations of one step. Device memory.
 struct KvPool {
   void* data = nullptr;

@@ -31,6 +31,10 @@ for program in "${programs[@]}"; do
     esac
   done
 done
+# For tests: their script and the data that they read.
+cp "$tandem_root/tests/gpu.sh" "$folder/"
+mkdir -p "$folder/tests/golden"
+cp -r "$tandem_root/tests/golden/model" "$folder/tests/golden/"
 cat >"$folder/run" <<'RUN'
 #!/usr/bin/env bash
 # run PROGRAM arguments ...

@@ -34,11 +34,16 @@ struct Model::State {
   kernels::Buffer attention;  // act [max_rows, num_heads * head_dim]
   kernels::Buffer gated;      // act [max_rows, ffn_size]
 
+  kernels::Buffer non_finite;  // NonFinite [max_rows]; null unless checked
+
   absl::Status BuildRopeTables();
   absl::Status AllocateActivations();
+  void Check(const kernels::CheckFiniteArgs& args) const;
 };
 
 namespace {
+
+using kernels::CheckedOutput;
 
 absl::StatusOr<int32_t> ChooseContextLength(const ModelConfig& config, int32_t asked) {
   if (asked == 0) return config.context_length;
@@ -110,6 +115,14 @@ absl::Status Model::State::AllocateActivations() {
   return absl::OkStatus();
 }
 
+void Model::State::Check(const kernels::CheckFiniteArgs& args) const {
+  if (non_finite.data() == nullptr) return;
+  kernels::CheckFiniteArgs filled = args;
+  if (filled.line_rows == nullptr) filled.num_lines = args.rows.num_rows;
+  filled.found = non_finite.as<kernels::NonFinite>();
+  ops.CheckFinite(filled);
+}
+
 absl::StatusOr<std::unique_ptr<Model>> Model::Load(const Checkpoint& checkpoint,
                                                    kernels::KvFormat kv_format,
                                                    const Options& options, kernels::Ops& ops,
@@ -134,6 +147,11 @@ absl::StatusOr<std::unique_ptr<Model>> Model::Load(const Checkpoint& checkpoint,
   // Small things first: what does not fit is known before gigabytes are read.
   RETURN_IF_ERROR(state->BuildRopeTables());
   RETURN_IF_ERROR(state->AllocateActivations());
+  if (options.checked) {
+    ASSIGN_OR_RETURN(state->non_finite,
+                     ops.Allocate(options.max_rows * int64_t{sizeof(kernels::NonFinite)},
+                                  "reports of the checked mode"));
+  }
   ASSIGN_OR_RETURN(state->weights, LoadWeights(checkpoint, ops, progress));
   RETURN_IF_ERROR(ops.Finish(ops.Mark()));
   return std::unique_ptr<Model>(new Model(std::move(state)));
@@ -146,6 +164,9 @@ const ModelConfig& Model::config() const { return state_->config; }
 const std::vector<LayerGroup>& Model::layer_groups() const { return state_->groups; }
 int32_t Model::context_length() const { return state_->context_length; }
 int32_t Model::max_rows() const { return state_->max_rows; }
+const kernels::NonFinite* Model::non_finite() const {
+  return state_->non_finite.as<kernels::NonFinite>();
+}
 
 void Model::Forward(const ForwardArgs& args) {
   const State& s = *state_;
@@ -160,6 +181,7 @@ void Model::Forward(const ForwardArgs& args) {
                               .context_length = s.context_length,
                               .rotary_dim = config.rotary_dim,
                               .pairs = config.rope_pairs};
+  const int32_t attention_width = config.attention.num_heads * config.attention.head_dim;
 
   // Which token stands at which position: known on the device alone for rows that continue from a
   // draw.
@@ -170,6 +192,11 @@ void Model::Forward(const ForwardArgs& args) {
                .table = &s.weights.embedding,
                .scale = config.embedding_scale,
                .residual = s.residual.as<float>()});
+  s.Check({.rows = rows,
+           .output = CheckedOutput::kEmbedding,
+           .values = s.residual.data(),
+           .width = config.hidden_size,
+           .first = true});
 
   for (int32_t layer = 0; layer < config.num_layers; ++layer) {
     const LayerWeights& w = s.weights.layers[static_cast<size_t>(layer)];
@@ -189,6 +216,18 @@ void Model::Forward(const ForwardArgs& args) {
                .kv = kv,
                .layer = place.layer_in_group,
                .q = s.q.data()});
+    s.Check({.rows = rows,
+             .output = CheckedOutput::kQueries,
+             .layer = layer,
+             .values = s.q.data(),
+             .is_act = true,
+             .width = attention_width});
+    s.Check({.rows = rows,
+             .output = CheckedOutput::kCache,
+             .layer = layer,
+             .kv = &kv,
+             .kv_layer = place.layer_in_group,
+             .width = 2 * config.attention.num_kv_heads * config.attention.head_dim});
 
     // Each query over its own sequence's cache, up to and with its own position.
     s.ops.Attention({.rows = rows,
@@ -200,6 +239,12 @@ void Model::Forward(const ForwardArgs& args) {
                      .soft_cap = config.attention_soft_cap,
                      .window = s.groups[static_cast<size_t>(place.group)].window,
                      .out = s.attention.data()});
+    s.Check({.rows = rows,
+             .output = CheckedOutput::kAttention,
+             .layer = layer,
+             .values = s.attention.data(),
+             .is_act = true,
+             .width = attention_width});
 
     // Output projection, added to the residual stream.
     s.ops.Project({.rows = rows,
@@ -208,6 +253,11 @@ void Model::Forward(const ForwardArgs& args) {
                    .bias = w.o_bias.as<float>(),
                    .post_norm = NormOrNull(w.post_attention_norm),
                    .residual = s.residual.as<float>()});
+    s.Check({.rows = rows,
+             .output = CheckedOutput::kAttentionProjection,
+             .layer = layer,
+             .values = s.residual.data(),
+             .width = config.hidden_size});
 
     // Norm, gate and up, the gated product.
     s.ops.GateUp({.rows = rows,
@@ -217,6 +267,12 @@ void Model::Forward(const ForwardArgs& args) {
                   .bias = nullptr,
                   .kind = config.gate,
                   .out = s.gated.data()});
+    s.Check({.rows = rows,
+             .output = CheckedOutput::kGate,
+             .layer = layer,
+             .values = s.gated.data(),
+             .is_act = true,
+             .width = config.ffn_size});
 
     // Down projection, added to the residual stream.
     s.ops.Project({.rows = rows,
@@ -225,6 +281,11 @@ void Model::Forward(const ForwardArgs& args) {
                    .bias = nullptr,
                    .post_norm = NormOrNull(w.post_ffn_norm),
                    .residual = s.residual.as<float>()});
+    s.Check({.rows = rows,
+             .output = CheckedOutput::kDownProjection,
+             .layer = layer,
+             .values = s.residual.data(),
+             .width = config.hidden_size});
   }
 
   // Final norm and logits, only for the rows that somebody waits for.
@@ -239,6 +300,12 @@ void Model::Forward(const ForwardArgs& args) {
               .logit_scale = config.logit_scale,
               .soft_cap = config.final_soft_cap,
               .logits = args.logits});
+  s.Check({.rows = rows,
+           .output = CheckedOutput::kLogits,
+           .values = args.logits,
+           .width = config.vocab_size,
+           .num_lines = args.num_logits_rows,
+           .line_rows = args.logits_rows});
 }
 
 }  // namespace tandem

@@ -35,6 +35,8 @@ class Model final {
   struct Options {
     int32_t max_rows = 512;      // most rows of a step
     int32_t context_length = 0;  // 0: the checkpoint's; else at most that
+    // Tests every operation's output for values that are not finite. Slower; the same bits.
+    bool checked = false;
   };
   // done and total in bytes of weights; called from Load's thread.
   using Progress = std::function<void(int64_t done, int64_t total)>;
@@ -52,6 +54,8 @@ class Model final {
   const std::vector<LayerGroup>& layer_groups() const;
   int32_t context_length() const;
   int32_t max_rows() const;
+  // Device memory [max_rows]: what the latest Forward found of each row. Null unless checked.
+  const kernels::NonFinite* non_finite() const;
 
   // Enqueues PrepareRows, every layer, and the head for logits_rows. REQUIRES rows.num_rows in [1,
   // max_rows].

@@ -7,6 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "kernels/check.h"
+#include "kernels/check_finite_host.h"
 #include "kernels/cpu/memory.h"
 #include "kernels/cpu/rope.h"
 
@@ -343,6 +344,10 @@ void CpuBackend::Head(const HeadArgs& args) {
 }
 
 void CpuBackend::Candidates(const CandidatesArgs& args) { candidate_maker_.Run(args); }
+
+void CpuBackend::CheckFinite(const CheckFiniteArgs& args) {
+  CheckFiniteOnHost(args, info_.act_bytes);
+}
 
 void CpuBackend::CopyPage(const KvPool& kv, int32_t from_page, int32_t to_page,
                           int32_t num_tokens) {

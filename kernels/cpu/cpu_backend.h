@@ -38,6 +38,7 @@ class CpuBackend final : public Ops {
   void Head(const HeadArgs& args) override;
   void Candidates(const CandidatesArgs& args) override;
   void CopyPage(const KvPool& kv, int32_t from_page, int32_t to_page, int32_t num_tokens) override;
+  void CheckFinite(const CheckFiniteArgs& args) override;
   void SetTap(Tap* tap) override { tap_ = tap; }
 
  private:

@@ -15,6 +15,8 @@ namespace {
 
 constexpr int64_t kStagingBytes = int64_t{16} << 20;
 constexpr int kMinCompute = 80;
+// What recorded steps may take of the device; and room for fragments.
+constexpr int64_t kGraphBytes = int64_t{256} << 20;
 constexpr size_t kMaxGraphs = 64;  // more shapes than that are not recorded
 
 const char* KernelVersion() { return "cuda-1"; }
@@ -25,12 +27,6 @@ absl::Status Missing(cudaError_t error) {
         "no usable NVIDIA driver: none is installed, or it is older than this build's CUDA");
   }
   return absl::FailedPreconditionError(absl::StrCat("no CUDA device: ", cudaGetErrorString(error)));
-}
-
-// [rows of block_elements] bytes of a matrix's row.
-int64_t RowBytes(const HostMatrix& matrix) {
-  const DTypeInfo info = Info(matrix.dtype);
-  return int64_t{matrix.cols} / info.block_elements * info.block_bytes;
 }
 
 }  // namespace
@@ -129,7 +125,7 @@ absl::StatusOr<Weight> CudaBackend::PrepareWeight(std::span<const HostMatrix> pa
     weight.parts.push_back(
         {DType::kBF16, weight.rows, part.rows, int64_t{2} * weight.rows * weight.cols});
     weight.rows += part.rows;
-    if (part.data != nullptr) largest = std::max(largest, RowBytes(part) * part.rows);
+    if (part.data != nullptr) largest = std::max(largest, StoredBytes(part));
   }
   if (weight.cols % 16 != 0) {
     return absl::UnimplementedError(absl::StrCat(std::string(what), " has ", weight.cols,
@@ -147,7 +143,7 @@ absl::StatusOr<Weight> CudaBackend::PrepareWeight(std::span<const HostMatrix> pa
                          out, stream_);
       continue;
     }
-    CopyToDevice(stored->data(), parts[i].data, RowBytes(parts[i]) * parts[i].rows);
+    CopyToDevice(stored->data(), parts[i].data, StoredBytes(parts[i]));
     LaunchDequantize(stored->data(), parts[i].dtype, parts[i].rows, parts[i].cols, out, stream_);
   }
   if (const absl::Status done = Finish(Mark()); !done.ok()) return done;
@@ -155,6 +151,23 @@ absl::StatusOr<Weight> CudaBackend::PrepareWeight(std::span<const HostMatrix> pa
     return chosen;
   }
   return weight;
+}
+
+int64_t CudaBackend::WeightBytes(const HostMatrix& matrix) const {
+  return int64_t{2} * matrix.rows * matrix.cols;
+}
+
+int64_t CudaBackend::WorkspaceBytes(const WorkspaceShape& shape) const {
+  const int64_t wide_row = int64_t{shape.widest} * 2;
+  return int64_t{shape.rows} * (2 * wide_row + int64_t{shape.widest} * 4) +
+         AttentionScratchBytes(shape.attention, shape.rows, shape.context_length) +
+         CandidatesScratchBytes(shape.logits_rows, shape.vocab_size) + kGraphBytes;
+}
+
+MemoryInfo CudaBackend::Memory() const {
+  size_t free = 0, total = 0;
+  if (cudaMemGetInfo(&free, &total) != cudaSuccess) return {};
+  return {static_cast<int64_t>(free), static_cast<int64_t>(total)};
 }
 
 void CudaBackend::CopyToDevice(void* device, const void* host, int64_t bytes) {
@@ -289,6 +302,8 @@ void CudaBackend::CopyPage(const KvPool& kv, int32_t from_page, int32_t to_page,
                            int32_t num_tokens) {
   LaunchCopyPage(kv, from_page, to_page, num_tokens, stream_);
 }
+
+void CudaBackend::CheckFinite(const CheckFiniteArgs& args) { LaunchCheckFinite(args, stream_); }
 
 // ---- graphs --------------------------------------------------------------------------------
 

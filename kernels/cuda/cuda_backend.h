@@ -33,6 +33,9 @@ class CudaBackend final : public Ops {
   absl::StatusOr<Buffer> Allocate(int64_t bytes, std::string_view what) override;
   absl::StatusOr<Weight> PrepareWeight(std::span<const HostMatrix> parts,
                                        std::string_view what) override;
+  int64_t WeightBytes(const HostMatrix& matrix) const override;
+  int64_t WorkspaceBytes(const WorkspaceShape& shape) const override;
+  MemoryInfo Memory() const override;
   void CopyToDevice(void* device, const void* host, int64_t bytes) override;
   void CopyToHost(void* host, const void* device, int64_t bytes) override;
   int64_t Mark() override;
@@ -47,6 +50,7 @@ class CudaBackend final : public Ops {
   void Head(const HeadArgs& args) override;
   void Candidates(const CandidatesArgs& args) override;
   void CopyPage(const KvPool& kv, int32_t from_page, int32_t to_page, int32_t num_tokens) override;
+  void CheckFinite(const CheckFiniteArgs& args) override;
   bool BeginGraph(uint64_t key) override;
   void EndGraph() override;
   void DropGraphs() override;

@@ -94,4 +94,10 @@ void LaunchDequantize(const void* data, DType dtype, int32_t rows, int32_t cols,
 void LaunchRandomWeight(uint64_t seed, float deviation, int64_t count,
                         __nv_bfloat16* out /* [count] */, cudaStream_t stream);
 
+// ---- check_finite.cu
+// -----------------------------------------------------------------------------
+
+// Ops::CheckFinite; activations are bf16.
+void LaunchCheckFinite(const CheckFiniteArgs& args, cudaStream_t stream);
+
 }  // namespace tandem::kernels::cuda

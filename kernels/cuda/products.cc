@@ -269,6 +269,12 @@ absl::StatusOr<std::unique_ptr<Products>> Products::Make(int32_t max_rows) {
   CUDA_ASSIGN_OR_RETURN(state.lt, CublasLt::Make());
   state.num_sums = std::min(kMostSums, int64_t{max_rows} * kMaxProductWidth);
   CUDA_ASSIGN_OR_RETURN(state.sums, AllocateDevice<float>(state.num_sums));
+  // Once, for tools that check what is read: some of cuBLASLt's kernels store past the tools'
+  // sight. That they store every output is known from the probes, which run on NaN.
+  CUDA_RETURN_IF_ERROR(cudaMemsetAsync(state.sums.get(), 0,
+                                       static_cast<size_t>(state.num_sums) * sizeof(float),
+                                       state.stream.get()));
+  CUDA_RETURN_IF_ERROR(cudaStreamSynchronize(state.stream.get()));
   return products;
 }
 

@@ -11,6 +11,7 @@
 #include "absl/strings/str_cat.h"
 #include "kernels/append_draws.h"
 #include "kernels/check.h"
+#include "kernels/check_finite_host.h"
 #include "kernels/random_weight.h"
 #include "kernels/reference/candidates.h"
 #include "kernels/reference/dequantize.h"
@@ -181,6 +182,9 @@ class ReferenceOps final : public Ops {
   void Head(const HeadArgs& args) override;
   void Candidates(const CandidatesArgs& args) override;
   void CopyPage(const KvPool& kv, int32_t from_page, int32_t to_page, int32_t num_tokens) override;
+  void CheckFinite(const CheckFiniteArgs& args) override {
+    CheckFiniteOnHost(args, info_.act_bytes);
+  }
   void SetTap(Tap* tap) override { tap_ = tap; }
 
  private:

@@ -10,7 +10,6 @@
 #include <string>
 #include <utility>
 
-#include "absl/strings/str_split.h"
 #include "services/common/flags.h"
 #include "services/common/logging.h"
 #include "services/common/progress.h"
@@ -82,7 +81,7 @@ int RunWorker(const WorkerOptions& options) {
     }
     Progress progress("loading " + options.name, isatty(STDERR_FILENO) == 1, std::cerr);
     const absl::Status loaded =
-        worker->Load(**checkpoint, *std::move(ops), {options.name, options.engine},
+        worker->Load(**checkpoint, *std::move(ops), {options.name, options.checked, options.engine},
                      [&](int64_t done, int64_t total) { progress.Update(done, total); });
     if (!loaded.ok()) {
       Fail(Message(loaded));
@@ -90,11 +89,10 @@ int RunWorker(const WorkerOptions& options) {
     }
   }
   serving = worker.get();
-  const absl::string_view description = worker->description();
-  for (absl::string_view line : absl::StrSplit(description, '\n', absl::SkipEmpty())) LogInfo(line);
+  LogInfo(worker->description());
   LogInfo("serving ", options.name, " on ", worker->address());
   const absl::Status ended = worker->Run();
-  if (!ended.ok()) return Fail(Message(ended));
+  if (!ended.ok()) return 1;  // what broke was logged when it did
   LogInfo("drained");
   return 0;
 }

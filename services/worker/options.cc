@@ -79,6 +79,9 @@ std::optional<int> ParseOptions(int argc, const char* const* argv, WorkerOptions
                  "read beside them, 1 to 100; 0: no limit")
       ->check(CheckSlowdown)
       ->capture_default_str();
+  app.add_flag("--checked", options->checked,
+               "Test every operation's output, and say where a value that is not finite came from "
+               "first; slower, with the same bits");
   int drain_seconds = static_cast<int>(engine.drain_spread / kNanosPerSecond);
   app.add_option("--drain-seconds", drain_seconds,
                  "After SIGTERM, over how long sessions are handed back one by one")

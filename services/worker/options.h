@@ -16,6 +16,7 @@ struct WorkerOptions {
   std::string port_file;  // empty: none
   std::string device = "auto";
   int32_t threads = 0;  // 0: one per core
+  bool checked = false;
   ServerOptions server;
   EngineOptions engine;  // but hash_seed and kv_format, which are not the command line's to say
 };

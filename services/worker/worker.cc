@@ -4,8 +4,10 @@
 #include <random>
 #include <utility>
 
+#include "absl/strings/str_split.h"
 #include "engine/base/check.h"
 #include "engine/base/status.h"
+#include "engine/memory_plan.h"
 #include "services/common/decode_codec.h"
 #include "services/common/logging.h"
 #include "services/worker/hello.h"
@@ -18,6 +20,10 @@ namespace {
 uint64_t RandomSeed() {
   std::random_device source;
   return (static_cast<uint64_t>(source()) << 32) | source();
+}
+
+std::string Message(const absl::Status& status) {
+  return std::string(status.message().data(), status.message().size());
 }
 
 }  // namespace
@@ -52,10 +58,15 @@ absl::Status Worker::Load(const Checkpoint& checkpoint, std::unique_ptr<kernels:
                                               ": this model's limit is ", limit));
   }
   ASSIGN_OR_RETURN(const TokenizerData tokenizer, checkpoint.Tokenizer());
-  ASSIGN_OR_RETURN(model_, Model::Load(checkpoint, options.engine.kv_format,
-                                       {.max_rows = options.engine.step_tokens,
-                                        .context_length = options.engine.context_length},
-                                       *ops_, progress));
+  const Model::Options model_options = {.max_rows = options.engine.step_tokens,
+                                        .context_length = options.engine.context_length,
+                                        .checked = options.checked};
+  ASSIGN_OR_RETURN(const MemoryPlan memory,
+                   PlanMemory(checkpoint, model_options, options.engine, *ops_));
+  for (absl::string_view line : absl::StrSplit(memory.Table(), '\n')) LogInfo(line);
+  RETURN_IF_ERROR(memory.Fits());
+  ASSIGN_OR_RETURN(
+      model_, Model::Load(checkpoint, options.engine.kv_format, model_options, *ops_, progress));
   RETURN_IF_ERROR(SelfTest(options.engine.kv_format, *model_, *ops_));
   ASSIGN_OR_RETURN(
       std::unique_ptr<DecodeEngine> engine,
@@ -82,8 +93,8 @@ absl::Status Worker::Load(const Checkpoint& checkpoint, std::unique_ptr<kernels:
   served->tokenizer = message.SerializeAsString();
   served->mailbox = &mailbox_;
   served->dispatcher = &dispatcher_;
-  description_ = absl::StrCat(options.name, " (", model_->config().architecture, ") on ",
-                              ops_->info().device, "\n", engine->CapacityText());
+  description_ =
+      absl::StrCat(options.name, " (", model_->config().architecture, ") on ", ops_->info().device);
   served_ = std::move(served);
   loop_ = std::make_unique<EngineLoop>(std::move(engine), ops_->info().asynchronous, mailbox_,
                                        dispatcher_,
@@ -126,7 +137,7 @@ void Worker::RequestDrain() {
 }
 
 void Worker::OnFatal(const absl::Status& status) {
-  LogError("the device is lost: ", status.ToString());
+  LogError(Message(status), "; every stream ends, and so does this worker");
   health_.Shutdown();
   const absl::Status why = absl::UnavailableError("the worker lost its device");
   service_.Refuse(why);

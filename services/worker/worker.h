@@ -51,6 +51,7 @@ class Worker final {
 
   struct LoadOptions {
     std::string name;      // that the model is served under
+    bool checked = false;  // Model::Options::checked
     EngineOptions engine;  // kv_format is set to the backend's, hash_seed to a random number
   };
   // Loads, tests itself, serves. Once. Errors: OUT_OF_RANGE for a context beyond the model's;
@@ -64,7 +65,7 @@ class Worker final {
   // From any thread, at any time; Run then drains.
   void RequestDrain();
 
-  // For people: what was loaded, on what, and how much fits. REQUIRES Load succeeded.
+  // For people: what was loaded, and on what. REQUIRES Load succeeded.
   const std::string& description() const { return description_; }
   // As its peers see it. REQUIRES Load succeeded.
   const decode::v1::Hello& hello() const { return served_->hello; }

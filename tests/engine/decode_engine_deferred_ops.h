@@ -82,6 +82,14 @@ class DeferredOps final : public kernels::Ops {
                 int32_t num_tokens) override {
     Later([=, this] { base_->CopyPage(kv, from_page, to_page, num_tokens); });
   }
+  void CheckFinite(const kernels::CheckFiniteArgs& args) override {
+    // The pool's struct may be gone by then.
+    Later([this, args = kernels::CheckFiniteArgs(args),
+           kv = args.kv != nullptr ? *args.kv : kernels::KvPool{}]() mutable {
+      if (args.kv != nullptr) args.kv = &kv;
+      base_->CheckFinite(args);
+    });
+  }
   void SetTap(kernels::Tap* tap) override { base_->SetTap(tap); }
 
  private:

@@ -54,6 +54,9 @@ TinyWorld::TinyWorld(const Options& options) {
     const size_t line = static_cast<size_t>(tiny.hidden_size) * sizeof(float);
     std::memset(bytes.data() + static_cast<size_t>(options.nan_token) * line, 0xFF, line);
   }
+  if (!options.nan_tensor.empty()) {
+    std::memset(writer.FindTensor(options.nan_tensor)->bytes.data(), 0xFF, sizeof(float));
+  }
   const std::string path = testing::TempDir() + "/decode_engine_tiny.gguf";
   TANDEM_CHECK(WriteFile(path, writer.Build())) << path;
   absl::StatusOr<std::unique_ptr<Checkpoint>> file = OpenCheckpoint(path);
@@ -66,8 +69,9 @@ TinyWorld::TinyWorld(const Options& options) {
     backend = *std::move(made);
   }
   ops = std::make_unique<DeferredOps>(std::move(backend));
-  absl::StatusOr<std::unique_ptr<Model>> loaded = Model::Load(
-      checkpoint, options.kv_format, {.max_rows = options.max_rows}, *ops, [](int64_t, int64_t) {});
+  absl::StatusOr<std::unique_ptr<Model>> loaded =
+      Model::Load(checkpoint, options.kv_format,
+                  {.max_rows = options.max_rows, .checked = options.checked}, *ops, nullptr);
   TANDEM_CHECK(loaded.ok()) << loaded.status().ToString();
   model = *std::move(loaded);
 }

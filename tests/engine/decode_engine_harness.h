@@ -29,6 +29,8 @@ struct TinyWorld {
     int32_t nan_token = -1;              // its embedding is NaN
     kernels::KvFormat kv_format = kernels::KvFormat::kF32;
     bool cpu = false;
+    bool checked = false;
+    std::string nan_tensor;  // its first value is NaN
   };
   explicit TinyWorld(const Options& options);
   int32_t vocab_size() const { return model->config().vocab_size; }

@@ -24,6 +24,11 @@ class ForwardingOps : public Ops {
                                        std::string_view what) override {
     return ops_->PrepareWeight(parts, what);
   }
+  int64_t WeightBytes(const HostMatrix& matrix) const override { return ops_->WeightBytes(matrix); }
+  int64_t WorkspaceBytes(const WorkspaceShape& shape) const override {
+    return ops_->WorkspaceBytes(shape);
+  }
+  MemoryInfo Memory() const override { return ops_->Memory(); }
   void CopyToDevice(void* device, const void* host, int64_t bytes) override {
     ops_->CopyToDevice(device, host, bytes);
   }
@@ -45,6 +50,10 @@ class ForwardingOps : public Ops {
   void CopyPage(const KvPool& kv, int32_t from_page, int32_t to_page, int32_t num_tokens) override {
     ops_->CopyPage(kv, from_page, to_page, num_tokens);
   }
+  void CheckFinite(const CheckFiniteArgs& args) override { ops_->CheckFinite(args); }
+  bool BeginGraph(uint64_t key) override { return ops_->BeginGraph(key); }
+  void EndGraph() override { ops_->EndGraph(); }
+  void DropGraphs() override { ops_->DropGraphs(); }
   void SetTap(Tap* tap) override { ops_->SetTap(tap); }
 
  private:

@@ -107,6 +107,7 @@ class BreakableOps final : public kernels::Ops {
                 int32_t num_tokens) override {
     base_->CopyPage(kv, from_page, to_page, num_tokens);
   }
+  void CheckFinite(const kernels::CheckFiniteArgs& args) override { base_->CheckFinite(args); }
   void SetTap(kernels::Tap* tap) override { base_->SetTap(tap); }
 
  private:

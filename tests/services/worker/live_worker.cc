@@ -1,6 +1,7 @@
 #include "tests/services/worker/live_worker.h"
 
 #include <chrono>
+#include <cstring>
 #include <utility>
 
 #include "engine/base/check.h"
@@ -23,6 +24,11 @@ LiveWorker::LiveWorker(const Options& options) : options_(options) {
   GgufWriter file = TinyModelWriter(TinyModelOptions());
   if (!options.chat_template.empty()) {
     file.Remove("tokenizer.chat_template").Text("tokenizer.chat_template", options.chat_template);
+  }
+  if (options.nan_token >= 0) {
+    std::string& bytes = file.FindTensor("token_embd.weight")->bytes;
+    const size_t line = static_cast<size_t>(TinyModelOptions().hidden_size) * sizeof(float);
+    std::memset(bytes.data() + static_cast<size_t>(options.nan_token) * line, 0xFF, line);
   }
   TANDEM_CHECK(WriteFile(folder_.File("tiny.gguf"), file.Build()));
   tokenizer_ = Checked(OpenModel()->Tokenizer());
@@ -50,8 +56,8 @@ std::unique_ptr<Checkpoint> LiveWorker::OpenModel() const {
 
 absl::Status LiveWorker::Load() {
   auto ops = std::make_unique<BreakableOps>(Checked(MakeOps("cpu", 1)), switches_);
-  const absl::Status loaded =
-      worker_->Load(*OpenModel(), std::move(ops), {"tiny", options_.engine}, nullptr);
+  const absl::Status loaded = worker_->Load(*OpenModel(), std::move(ops),
+                                            {"tiny", options_.checked, options_.engine}, nullptr);
   if (loaded.ok()) runner_ = std::thread([this] { ended_ = worker_->Run(); });
   return loaded;
 }

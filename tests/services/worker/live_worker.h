@@ -19,6 +19,8 @@ class LiveWorker final {
   struct Options {
     EngineOptions engine = {.max_sessions = 8, .step_tokens = 64, .drain_spread = 0};
     Keepalive keepalive;
+    bool checked = false;
+    int32_t nan_token = -1;     // its embedding is NaN
     std::string chat_template;  // empty: the tiny model's own
     bool load = true;           // else the test calls Load
   };

@@ -46,7 +46,7 @@ TEST(WorkerOptions, EveryFlagIsTaken) {
                                "--tls-key",         "k",          "--tls-ca",        "a",
                                "--prefix-cache",    "off",        "--max-run-ahead", "0",
                                "--decode-slowdown", "1.5",        "--drain-seconds", "9",
-                               "--max-drafts",      "3"});
+                               "--max-drafts",      "3",          "--checked"});
   ASSERT_FALSE(parsed.exit_code.has_value()) << parsed.err;
   EXPECT_EQ(parsed.options.model, "a/b.gguf");
   EXPECT_EQ(parsed.options.name, "n");
@@ -54,6 +54,7 @@ TEST(WorkerOptions, EveryFlagIsTaken) {
   EXPECT_EQ(parsed.options.port_file, "p");
   EXPECT_EQ(parsed.options.device, "reference");
   EXPECT_EQ(parsed.options.threads, 3);
+  EXPECT_TRUE(parsed.options.checked);
   EXPECT_EQ(parsed.options.engine.context_length, 100);
   EXPECT_EQ(parsed.options.engine.max_sessions, 4);
   EXPECT_EQ(parsed.options.engine.max_queued, 5);
@@ -71,6 +72,7 @@ TEST(WorkerOptions, EveryFlagIsTaken) {
 
 TEST(WorkerOptions, DefaultsAreTheEnginesOwn) {
   const EngineOptions engine = Parse({"--model", "m"}).options.engine;
+  EXPECT_FALSE(Parse({"--model", "m"}).options.checked);
   EXPECT_EQ(engine.prefix_cache, EngineOptions().prefix_cache);
   EXPECT_EQ(engine.max_run_ahead, EngineOptions().max_run_ahead);
   EXPECT_EQ(engine.max_drafts, EngineOptions().max_drafts);

@@ -119,6 +119,22 @@ TEST(WorkerLife, B133_B135_ALostDeviceEndsStreamsAndTheWorker) {
   EXPECT_TRUE(absl::IsInternal(ended)) << ended;
 }
 
+TEST(WorkerLife, ACheckedWorkerNamesTheOperationOfAValueThatIsNotFinite) {
+  LiveWorker::Options options;
+  options.checked = true;
+  options.nan_token = 60;
+  LiveWorker worker(options);
+  DecodeClient client(worker.address());
+  client.AddOpen(1, {5, 60, 71});
+  client.AddOpen(2, kPrompt);
+  client.Send();
+  const auto closed = client.ReadClosed(1);
+  ASSERT_TRUE(closed.has_value());
+  EXPECT_EQ(closed->reason(), pb::CLOSE_REASON_NON_FINITE);
+  EXPECT_EQ(closed->detail(), "embedding, row of position 1: value 0 is not finite");
+  EXPECT_EQ(DecodeClient(worker.address()).Generate(3, kPrompt, 2).size(), 2u);
+}
+
 TEST(WorkerLife, B137_ALongStepSilencesNoStream) {
   LiveWorker worker;
   DecodeClient client(worker.address());
