@@ -37,9 +37,13 @@ const std::map<std::string, std::vector<std::string>>& Rules() {
       {"engine", {"engine", "kernels"}},
       {"services/common", {"engine", "kernels/draw"}},
       {"services/text",
-       {"services/common", "engine/base", "engine/text", "engine/sampling", "kernels/draw"}},
+       {"services/common", "services/trace", "engine/base", "engine/text", "engine/sampling",
+        "kernels/draw"}},
+      {"services/trace", {"services/common", "engine/base", "engine/sampling", "kernels/draw"}},
       {"services/worker", {"services/common", "engine", "kernels"}},
-      {"services/cli", {"services/common", "engine/base", "engine/text", "engine/checkpoint"}},
+      {"services/cli",
+       {"services/common", "services/trace", "engine/base", "engine/text", "engine/sampling",
+        "engine/checkpoint", "kernels/draw"}},
       {"tests", {"kernels", "engine", "services", "tests"}},
   };
   return rules;

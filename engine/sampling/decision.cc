@@ -101,10 +101,13 @@ int32_t Decider::NumInRow() const {
   return num_in_row_ - (EndIdsAreOutside() ? num_end_ids_in_row_ : 0);
 }
 
-float Decider::Adjusted(int32_t id, float raw) const {
+kernels::LogitEdit Decider::EditOf(int32_t id) const {
   const auto edit = edits_.find(id);
-  return kernels::AdjustedLogit(raw, edit == edits_.end() ? kernels::LogitEdit{} : edit->second,
-                                params_);
+  return edit == edits_.end() ? kernels::LogitEdit{} : edit->second;
+}
+
+float Decider::Adjusted(int32_t id, float raw) const {
+  return kernels::AdjustedLogit(raw, EditOf(id), params_);
 }
 
 float Decider::PerturbedOf(float s, int32_t id) const {

@@ -53,6 +53,7 @@ class Decider final {
   int32_t position() const { return static_cast<int32_t>(tokens_.size()); }
   const std::vector<int32_t>& tokens() const { return tokens_; }
   const kernels::DrawParams& params() const { return params_; }
+  int32_t vocab_size() const { return vocab_size_; }
 
   // Allocates nothing but the text of a fault. Does not look at summary.drawn: whether the worker's
   // own draw is equal is the caller's to count.
@@ -67,6 +68,10 @@ class Decider final {
   int32_t NumInRow() const;
   // Adjusted logit of an id (bias, penalties, clamp). REQUIRES a finite raw logit.
   float Adjusted(int32_t id, float raw) const;
+  // What that logit is edited with at this position.
+  kernels::LogitEdit EditOf(int32_t id) const;
+  // End ids are outside the row at this position, because of min_tokens.
+  bool EndIdsAreOutside() const;
 
  private:
   struct Ranked {  // one id of a row in its order
@@ -74,7 +79,6 @@ class Decider final {
     float adjusted;
   };
 
-  bool EndIdsAreOutside() const;
   bool HasPenalties() const;
   // The ids inside the row, adjusted logit descending, id ascending. REQUIRES finite logits.
   std::vector<Ranked> RankedRow(std::span<const float> raw_logits) const;

@@ -15,5 +15,6 @@ void AddGenerate(CLI::App& app, const std::function<void(Run)>& set_run);
 void AddChat(CLI::App& app, const std::function<void(Run)>& set_run);
 void AddTokenize(CLI::App& app, const std::function<void(Run)>& set_run);
 void AddHealth(CLI::App& app, const std::function<void(Run)>& set_run);
+void AddExplain(CLI::App& app, const std::function<void(Run)>& set_run);
 
 }  // namespace tandem::cli

@@ -20,6 +20,7 @@ int main(int argc, char** argv) {
   tandem::cli::AddChat(app, set_run);
   tandem::cli::AddTokenize(app, set_run);
   tandem::cli::AddHealth(app, set_run);
+  tandem::cli::AddExplain(app, set_run);
   if (const std::optional<int> status = tandem::ParseFlags(app, argc, argv)) return *status;
   return run();
 }

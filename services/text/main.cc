@@ -2,6 +2,7 @@
 // model comes from the workers.
 #include <chrono>
 #include <condition_variable>
+#include <csignal>
 #include <cstdio>
 #include <fstream>
 #include <iostream>
@@ -96,6 +97,18 @@ int Main(int argc, char** argv) {
                  "how long such a generation waits for a worker that takes it")
       ->capture_default_str()
       ->check(CLI::Range(0, kMaxReplayWaitSeconds));
+  app.add_option("--trace-dir", options.trace.folder,
+                 "record generations into files in this folder, for `tandem explain`. They hold "
+                 "prompts and output in the clear; only this user can read them. Default: nothing "
+                 "is recorded");
+  app.add_option("--trace-requests", options.trace.requests,
+                 "files that are kept, and requests that are recorded at once; the oldest file "
+                 "goes first")
+      ->capture_default_str()
+      ->check(CLI::Range(1, kMaxTraceRequests));
+  app.add_option("--trace-bytes", options.trace.bytes, "most bytes of such a file")
+      ->capture_default_str()
+      ->check(CLI::Range(kMinTraceFile, kMaxTraceFile));
   AddTlsFlags(app, &options.tls);
   app.add_option("--worker-tls-cert", options.worker_tls.certificate,
                  "PEM file of the certificate chain that workers are shown");
@@ -105,6 +118,8 @@ int Main(int argc, char** argv) {
   if (const std::optional<int> exit_code = ParseFlags(app, argc, argv)) return *exit_code;
   options.replay.wait = replay_wait_seconds * kNanosPerSecond;
   InitLogging("tandem-text");
+  // A trace that passes the limit of file sizes is lost, as on a full disk, and not the server.
+  std::signal(SIGXFSZ, SIG_IGN);
   // It would write a line for each request that is not UTF-8. The client is told; the log is not
   // theirs to fill.
   google::protobuf::SetLogHandler(nullptr);

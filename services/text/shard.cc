@@ -11,8 +11,8 @@
 namespace tandem::text {
 
 Shard::Shard(int32_t index, Router* router, const ReplayPolicy& policy,
-             std::function<Nanos()> clock)
-    : index_(index), router_(router), policy_(policy), clock_(std::move(clock)) {
+             std::function<Nanos()> clock, TraceRecorder* traces)
+    : index_(index), router_(router), policy_(policy), clock_(std::move(clock)), traces_(traces) {
   thread_ = std::thread([this] { Run(); });
 }
 
@@ -91,6 +91,7 @@ void Shard::Handle(Submitted message) {
   auto entry = std::make_unique<Entry>();
   entry->session = std::move(message.session);
   entry->sink = std::move(message.sink);
+  if (traces_ != nullptr) entry->trace = traces_->Begin(request, now_);
   Entry& added = *entry;
   entries_.emplace(message.key, std::move(entry));
   SessionOutput output;
@@ -165,6 +166,7 @@ void Shard::Handle(Arrived message) {
         }
       }
     }
+    if (entry.trace != nullptr) entry.trace->OnEvent(message.connection, event, now_);
     SessionOutput output;
     entry.session->OnEvent(event, choice, now_, &output);
     Deliver(key, entry, std::move(output));
@@ -185,6 +187,7 @@ std::vector<uint64_t> Shard::KeysOn(uint64_t connection) const {
 void Shard::Handle(WorkerLost message) {
   for (const uint64_t key : KeysOn(message.connection)) {
     Entry& entry = *Find(key);
+    if (entry.trace != nullptr) entry.trace->OnLost(message.connection, message.status, now_);
     SessionOutput output;
     entry.session->OnWorkerLost(message.connection, message.status, now_, &output);
     Deliver(key, entry, std::move(output));
@@ -229,6 +232,7 @@ void Shard::SetTimer(uint64_t key, Entry& entry, Nanos timer) {
 }
 
 void Shard::Deliver(uint64_t key, Entry& entry, SessionOutput output) {
+  if (entry.trace != nullptr) Record(entry, output);
   for (WorkerCommand& command : output.commands) {
     Outgoing& outgoing = outgoing_[command.connection];
     for (const Placement& placement : entry.placements) {
@@ -250,6 +254,17 @@ void Shard::Deliver(uint64_t key, Entry& entry, SessionOutput output) {
   SetTimer(key, entry, entry.session->NextTimer());
 }
 
+void Shard::Record(const Entry& entry, const SessionOutput& output) const {
+  for (const WorkerCommand& command : output.commands) {
+    entry.trace->OnCommand(command.connection, command.command, now_);
+  }
+  for (const v1::GenerateResponse& message : output.messages) {
+    if (!message.has_finished()) continue;
+    const Choice& choice = entry.session->choice(message.finished().choice());
+    entry.trace->OnFinished(message.finished(), choice.tokens(), now_);
+  }
+}
+
 void Shard::Remove(uint64_t key, Entry& entry) {
   const GenerationRequest& request = entry.session->request();
   for (int32_t i = 0; i < request.choices; ++i) {
@@ -258,6 +273,7 @@ void Shard::Remove(uint64_t key, Entry& entry) {
     LogError("request ", request.request_id, " choice ", i, ": ", counters.misses(), " misses and ",
              counters.faults(), " faults");
   }
+  if (entry.trace != nullptr) entry.trace->End(entry.session->FinalStatus());
   entry.sink->Finish(entry.session->FinalStatus());
   for (Placement& placement : entry.placements) EndPlacement(placement);
   SetTimer(key, entry, kNoDeadline);

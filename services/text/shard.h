@@ -25,6 +25,7 @@
 #include "services/text/request.h"
 #include "services/text/router.h"
 #include "services/text/session.h"
+#include "services/text/trace_recorder.h"
 
 namespace tandem::text {
 
@@ -46,9 +47,9 @@ class Shard final {
  public:
   static constexpr int32_t kOpensPerWakeUp = 64;
 
-  // router must outlive this.
+  // router and traces must outlive this. traces: null: nothing is recorded.
   Shard(int32_t index, Router* router, const ReplayPolicy& policy = ReplayPolicy(),
-        std::function<Nanos()> clock = SteadyNow);
+        std::function<Nanos()> clock = SteadyNow, TraceRecorder* traces = nullptr);
   // Sessions that still run are cancelled.
   ~Shard();
   Shard(const Shard&) = delete;
@@ -108,6 +109,7 @@ class Shard final {
   struct Entry {
     std::unique_ptr<Session> session;
     std::shared_ptr<ResponseSink> sink;
+    std::unique_ptr<RequestTrace> trace;  // null: it is not recorded
     std::vector<Placement> placements;
     Nanos timer = kNoDeadline;  // in timers_
     bool paused = false;
@@ -138,6 +140,8 @@ class Shard final {
   void FireTimers();
   // The entry may be gone afterwards.
   void Deliver(uint64_t key, Entry& entry, SessionOutput output);
+  // What goes out, into the entry's trace. REQUIRES it has one.
+  void Record(const Entry& entry, const SessionOutput& output) const;
   void Remove(uint64_t key, Entry& entry);
   void SetTimer(uint64_t key, Entry& entry, Nanos timer);
   std::vector<uint64_t> KeysOn(uint64_t connection) const;
@@ -159,6 +163,7 @@ class Shard final {
   Router* const router_;
   const ReplayPolicy policy_;
   const std::function<Nanos()> clock_;
+  TraceRecorder* const traces_;
 
   std::mutex mutex_;
   std::condition_variable posted_;

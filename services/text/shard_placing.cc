@@ -101,6 +101,10 @@ void Shard::AfterSend(uint64_t connection, const Outgoing& sent,
       for (Placement& placement : entry->placements) {
         if (placement.opening.ticket != opening.ticket) continue;
         placement.first_handle = first_handles[i];
+        if (entry->trace != nullptr) {
+          entry->trace->OnHandles(connection, first_handles[i], opening.first_choice,
+                                  opening.choices, now_);
+        }
         keys_[{connection, FramePacker::BlockOf(first_handles[i])}] = key;
       }
       entry->session->SetHandles(opening, connection, first_handles[i], &output);

@@ -58,9 +58,13 @@ TextServer::TextServer() : health_({kServiceName}) {}
 absl::StatusOr<std::unique_ptr<TextServer>> TextServer::Start(const TextServerOptions& options) {
   RETURN_IF_ERROR(CheckOptions(options));
   std::unique_ptr<TextServer> out(new TextServer());
+  if (!options.trace.folder.empty()) {
+    ASSIGN_OR_RETURN(out->traces_, TraceRecorder::Start(options.trace));
+  }
   std::vector<Shard*> shards;
   for (int32_t i = 0; i < options.shards; ++i) {
-    out->shards_.push_back(std::make_unique<Shard>(i, &out->router_, options.replay));
+    out->shards_.push_back(
+        std::make_unique<Shard>(i, &out->router_, options.replay, SteadyNow, out->traces_.get()));
     shards.push_back(out->shards_.back().get());
   }
   out->service_ = std::make_unique<GenerationService>(

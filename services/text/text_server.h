@@ -16,6 +16,7 @@
 #include "services/text/model_text_cache.h"
 #include "services/text/router.h"
 #include "services/text/shard.h"
+#include "services/text/trace_recorder.h"
 #include "services/text/worker_connection.h"
 
 namespace tandem::text {
@@ -31,6 +32,7 @@ struct TextServerOptions {
   // any: [0, kMaxDrafts], 0: none.
   int32_t drafts = 8;
   ReplayPolicy replay;
+  TraceOptions trace;
   std::chrono::milliseconds worker_silence{2000};
   std::chrono::milliseconds worker_stall{10'000};
 };
@@ -79,6 +81,7 @@ class TextServer final : public WorkerListener {
   Router router_;
   ModelTextCache cache_;
   // Destroyed in the opposite order: first the server, so that no call is left when the rest goes.
+  std::unique_ptr<TraceRecorder> traces_;  // null: nothing is recorded
   std::vector<std::unique_ptr<WorkerConnection>> connections_;
   std::vector<std::unique_ptr<Shard>> shards_;
   std::unique_ptr<GenerationService> service_;
