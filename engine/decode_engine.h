@@ -59,6 +59,13 @@
 // Choices. One prefill of all tokens but the last; then each choice has the full pages in common, a
 // copy of the partial page, and runs the last row itself, with its own draw.
 //
+// Prompt logprobs. The rows before the positions that are asked for give their raw part beside the
+// prefill; so no page of them is taken from the cache (those below prompt_logprobs_from - 1 may
+// be), and a chunk is no longer than the logits rows that the step's other sessions leave: with the
+// defaults, 64 sessions and 64 rows of drafts, at most 128 of a step's 256 rows, each with the
+// output product and a pass over the vocabulary that a prompt's rows do without. The last row of
+// the tokens runs in a step of its own, behind them. No bit of any row depends on it.
+//
 // Memory. max_new > 0: everything up to min(context, prompt_length + max_new) is promised at
 // admission. max_new == 0: ahead_tokens beyond the tokens given, then page by page; where no page
 // is left, the youngest of the sessions that grow (of the lowest priority among them) is closed
@@ -87,6 +94,7 @@
 #include "engine/model/model.h"
 #include "engine/sampling/candidates.h"
 #include "engine/sampling/parameters.h"
+#include "engine/sampling/prompt_logprobs.h"
 
 namespace tandem {
 
@@ -94,6 +102,7 @@ inline constexpr int32_t kMaxDeferred = 16;
 inline constexpr int32_t kMaxFetches = 16;
 inline constexpr int32_t kMaxSalt = 64;
 inline constexpr int32_t kMaxDraftLength = 32;
+inline constexpr int32_t kMaxPromptLogprobs = 64;  // positions of an event
 
 struct SessionHandle {
   int64_t stream = 0;
@@ -127,6 +136,11 @@ struct OpenCommand {
   int32_t drafts = 0;
   bool use_cache = true;  // finds and leaves cached pages
   std::string salt;       // cached pages are shared among equal salts; at most kMaxSalt bytes
+  // Logprobs of the prompt's tokens at positions [prompt_logprobs_from, prompt_length) are wanted,
+  // each with the prompt_raw_top largest raw logits and sampling.report_ids. 0: none are; else at
+  // least 1 and at most prompt_length.
+  int32_t prompt_logprobs_from = 0;
+  int32_t prompt_raw_top = 0;  // [0, kernels::kMaxRawTop]
 };
 
 struct ExtendCommand {
@@ -163,6 +177,12 @@ struct PrefillEvent {
   int32_t total = 0;
   int32_t cached = 0;  // found, of those done
 };
+// Up to kMaxPromptLogprobs positions. Of one Open they come in order, each once, before any
+// Candidates, for the first of its handles that is open.
+struct PromptLogprobsEvent {
+  SessionHandle handle;
+  PromptLogprobs logprobs;
+};
 struct CandidatesEvent {
   SessionHandle handle;
   int32_t position = 0;  // index of the token to be decided
@@ -190,8 +210,8 @@ struct ClosedEvent {
   Reason reason = Reason::kDone;
   std::string detail;
 };
-using EngineEvent =
-    std::variant<OpenedEvent, PrefillEvent, CandidatesEvent, FetchedEvent, ClosedEvent>;
+using EngineEvent = std::variant<OpenedEvent, PrefillEvent, PromptLogprobsEvent, CandidatesEvent,
+                                 FetchedEvent, ClosedEvent>;
 
 struct EngineOptions {
   int32_t max_sessions = 64;  // slots of the running batch

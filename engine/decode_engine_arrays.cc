@@ -152,6 +152,7 @@ absl::StatusOr<std::unique_ptr<DeviceLists>> DeviceLists::Make(int32_t max_rows,
                    allocate(sizeof(kernels::RawEntry) * kernels::kMaxRawTop, "raw lists"));
   ASSIGN_OR_RETURN(out->reported_,
                    allocate(sizeof(kernels::RawEntry) * kernels::kMaxReported, "raw lists"));
+  ASSIGN_OR_RETURN(out->next_, allocate(sizeof(kernels::RawEntry), "raw lists"));
   return out;
 }
 
@@ -163,6 +164,7 @@ void DeviceLists::Compute(kernels::CandidatesArgs args, const HostLists& host) {
   args.perturbed = perturbed_.as<kernels::PerturbedEntry>();
   args.raw_top = host.has_raw ? raw_top_.as<kernels::RawEntry>() : nullptr;
   args.reported = host.has_raw ? reported_.as<kernels::RawEntry>() : nullptr;
+  args.next = host.has_next ? next_.as<kernels::RawEntry>() : nullptr;
   args.max_top = host.max_top;
   args.max_perturbed = host.max_perturbed;
   ops_.Candidates(args);
@@ -170,6 +172,7 @@ void DeviceLists::Compute(kernels::CandidatesArgs args, const HostLists& host) {
 
 void DeviceLists::Download(int32_t num_rows, HostLists* host) {
   const auto fetch = [&](const Buffer& device, int64_t line, auto* array) {
+    if (line == 0) return;
     const size_t count = static_cast<size_t>(num_rows * line);
     if (array->size() < count) array->resize(count);
     ops_.CopyToHost(array->data(), device.data(),
@@ -182,6 +185,7 @@ void DeviceLists::Download(int32_t num_rows, HostLists* host) {
     fetch(raw_top_, kernels::kMaxRawTop, &host->raw_top);
     fetch(reported_, kernels::kMaxReported, &host->reported);
   }
+  if (host->has_next) fetch(next_, 1, &host->next);
 }
 
 absl::StatusOr<std::unique_ptr<PoolArrays>> PoolArrays::Make(

@@ -54,11 +54,13 @@ struct HostLists {
   int32_t max_top = 0;  // line lengths of this step
   int32_t max_perturbed = 0;
   bool has_raw = false;
+  bool has_next = false;
   std::vector<kernels::RowSummary> summary;        // [max_rows]
   std::vector<kernels::TopEntry> top;              // [max_rows, max_top]
   std::vector<kernels::PerturbedEntry> perturbed;  // [max_rows, max_perturbed]
   std::vector<kernels::RawEntry> raw_top;          // [max_rows, kMaxRawTop]
   std::vector<kernels::RawEntry> reported;         // [max_rows, kMaxReported]
+  std::vector<kernels::RawEntry> next;             // [max_rows]
 
   Candidates Row(int32_t row) const;
 };
@@ -68,7 +70,7 @@ class DeviceLists final {
  public:
   static absl::StatusOr<std::unique_ptr<DeviceLists>> Make(int32_t max_rows, kernels::Ops& ops);
 
-  // Enqueues the candidate operation; max_top, max_perturbed and has_raw of `host` say the sizes.
+  // Enqueues the candidate operation; max_top to has_next of `host` say what it is to give.
   // REQUIRES args with rows, logits, slots and advance set.
   void Compute(kernels::CandidatesArgs args, const HostLists& host);
   // Enqueues the copies of the first num_rows rows to host.
@@ -79,7 +81,7 @@ class DeviceLists final {
 
   int32_t max_rows_;
   kernels::Ops& ops_;
-  kernels::Buffer summary_, top_, perturbed_, raw_top_, reported_;
+  kernels::Buffer summary_, top_, perturbed_, raw_top_, reported_, next_;
 };
 
 // What pools ask their memory for.

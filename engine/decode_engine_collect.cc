@@ -33,6 +33,8 @@ absl::StatusOr<bool> EngineState::Collect(Nanos now) {
     events.emplace_back(
         PrefillEvent{session.handle, prefill.done, session.opened_length, session.cached});
   }
+  CollectPrompts(step);
+  step.prompts.clear();
   for (Session* session : step.sessions) {
     session->collected = std::max(session->collected, session->computed_after[step.number % 2]);
   }

@@ -53,6 +53,14 @@ absl::Status EngineState::ValidateOpen(const OpenCommand& command) const {
   if (command.drafts < 0 || command.drafts > options.max_drafts) {
     return InvalidArgument("drafts is ", command.drafts, ": it must be 0 to ", options.max_drafts);
   }
+  if (command.prompt_logprobs_from < 0 || command.prompt_logprobs_from > command.prompt_length) {
+    return InvalidArgument("prompt_logprobs_from is ", command.prompt_logprobs_from,
+                           ": it must be 0 to ", command.prompt_length, ", the prompt_length");
+  }
+  if (command.prompt_raw_top < 0 || command.prompt_raw_top > kernels::kMaxRawTop) {
+    return InvalidArgument("prompt_raw_top is ", command.prompt_raw_top, ": it must be 0 to ",
+                           kernels::kMaxRawTop);
+  }
   if (command.salt.size() > static_cast<size_t>(kMaxSalt)) {
     return InvalidArgument("salt has ", command.salt.size(), " bytes: at most ", kMaxSalt);
   }
@@ -135,6 +143,11 @@ void EngineState::Enqueue(OpenCommand command, Nanos now) {
     session->run_ahead = command.run_ahead;
     session->max_drafts = command.drafts;
     session->grows = command.max_new == 0;
+    if (WantsPromptLogprobs(command)) {
+      session->prompt_begin = command.prompt_logprobs_from;
+      session->prompt_end = command.prompt_length;
+      session->prompt_raw_top = command.prompt_raw_top;
+    }
     session->priority = command.priority;
     session->age = now - command.age;
     session->deadline = command.deadline;

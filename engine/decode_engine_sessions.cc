@@ -36,8 +36,16 @@ KvCache::Request EngineState::RequestOf(const OpenCommand& command, int32_t choi
   }
   request.choices = choices;
   request.use_index = command.use_cache;
+  // What is found is not computed, and has no logits rows.
+  if (WantsPromptLogprobs(command) && !Planted(Bug::kPromptRowsFound)) {
+    request.most_cached = command.prompt_logprobs_from - 1;
+  }
   request.salt = command.salt;
   return request;
+}
+
+bool EngineState::WantsPromptLogprobs(const OpenCommand& command) {
+  return command.prompt_logprobs_from > 0 && command.prompt_logprobs_from < command.prompt_length;
 }
 
 void EngineState::End(Session* session, ClosedEvent::Reason reason, std::string detail) {
@@ -47,6 +55,7 @@ void EngineState::End(Session* session, ClosedEvent::Reason reason, std::string 
   if (session->deadline != kNoDeadline) deadlines.erase({session->deadline, session->serial});
   LeaveGroup(session);
   session->phase = Phase::kClosed;
+  if (!Planted(Bug::kPromptRowsLost)) LeavePromptRows(session);
   ReleaseIfIdle(session);
 }
 
@@ -159,16 +168,17 @@ void EngineState::StartMember(const OpenCommand& command, PageTable pages, Sessi
   events.emplace_back(OpenedEvent{session->handle, session->cached});
 }
 
-// A group is forked once all its tokens but the last have been launched. The copies are enqueued at
-// once: in stream order they come after the rows that write the source, and before any later owner
-// of it.
+// A group is forked once all its tokens but the last have been launched; one choice whose prompt
+// logprobs nobody wants, before that. The copies are enqueued at once: in stream order they come
+// after the rows that write the source, and before any later owner of it.
 void EngineState::ForkReadyGroups() {
   std::vector<Session*> running;
   for (auto it = admitted_groups.begin(); it != admitted_groups.end();) {
     Group& group = groups.at(*it);
     const int32_t shared = static_cast<int32_t>(group.command.tokens.size()) - 1;
     Session* leader = group.members.front();
-    if (group.members.size() > 1 && leader->computed < shared) {
+    const bool is_shared = group.members.size() > 1 || WantsPromptLogprobs(group.command);
+    if (is_shared && leader->computed < shared) {
       ++it;
       continue;
     }

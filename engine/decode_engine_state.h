@@ -49,7 +49,7 @@ struct EngineState {
     int64_t serial = 0;  // unique, rises
     SessionHandle handle;
     Phase phase = Phase::kQueued;
-    int64_t group = 0;  // until kRunning
+    int64_t group = 0;  // which Open: its Group, until kRunning
     int32_t slot = -1;
     uint32_t choice = 0;
     kernels::DrawParams params;
@@ -61,6 +61,10 @@ struct EngineState {
     int32_t run_ahead = 0;
     int32_t max_drafts = 0;
     bool grows = false;  // no max_new
+    // Prompt positions whose logprobs are wanted, and how long their lists are; end 0: none.
+    int32_t prompt_begin = 0;
+    int32_t prompt_end = 0;
+    int32_t prompt_raw_top = 0;
 
     std::vector<int32_t> tokens;
     int32_t confirmed = 0;
@@ -118,6 +122,10 @@ struct EngineState {
     int32_t lists_row = -1;  // kMore: line of the fetch lists
     std::vector<float> row;  // kIds, kRow: [vocab_size]
   };
+  struct PromptRecord {
+    Session* session = nullptr;
+    int32_t position = 0;  // of the token whose logprob the row gives
+  };
   struct PrefillRecord {
     Session* session = nullptr;
     int32_t done = 0;
@@ -133,8 +141,11 @@ struct EngineState {
     std::vector<RowRecord> rows;     // logits rows of sessions
     std::vector<FetchRecord> fetches;
     std::vector<PrefillRecord> prefills;
+    // Lines of prompt_lists; those of a session are in order. Empty once the step is collected.
+    std::vector<PromptRecord> prompts;
     HostLists lists;
     HostLists fetch_lists;
+    HostLists prompt_lists;
     // Of a checked model: what was found of each row, and whose row it is (null: padding).
     struct CheckedRow {
       Session* session = nullptr;
@@ -148,11 +159,14 @@ struct EngineState {
   struct Staging {
     std::vector<int32_t> slot;      // [n]
     std::vector<int32_t> position;  // [n]
-    // Rows of sessions, then rows of fetches that want lists, then rows of the other fetches.
+    // Rows of sessions, then rows of fetches that want lists, then rows of prompts whose logprobs
+    // are wanted, then rows of the other fetches.
     std::vector<int32_t> logits_rows;
     std::vector<int32_t> list_fetch_rows;
+    std::vector<int32_t> prompt_rows;
     std::vector<int32_t> raw_fetch_rows;
     std::vector<Session*> list_fetch_sessions;
+    std::vector<Session*> prompt_sessions;
     std::vector<PageCopy> copies;
     std::vector<RunnableSequence> runnable;
     std::vector<GrowingSequence> growing;
@@ -189,6 +203,7 @@ struct EngineState {
   // decode_engine_sessions.cc
   Session* Live(const SessionHandle& handle, Nanos now);
   int32_t LimitOf(const OpenCommand& command) const;
+  static bool WantsPromptLogprobs(const OpenCommand& command);
   KvCache::Request RequestOf(const OpenCommand& command, int32_t choices) const;
   // Sends Closed and gives back what no step in flight uses.
   void End(Session* session, ClosedEvent::Reason reason, std::string detail);
@@ -209,6 +224,15 @@ struct EngineState {
   std::span<const double> CostOfDrafts(int32_t num_rows, int32_t most, double turns);
   void UploadDrafts(int32_t to, Session* session);
   bool JudgeDraft(const RowRecord& row, int32_t drawn, Session* session);
+
+  // decode_engine_prompt.cc
+  bool WantsPromptRows(const Session& session) const;
+  void BoundPromptRows();
+  void StagePromptRows(int32_t from, int32_t to, int32_t first_row, Session* session, Step* step);
+  void EnqueuePromptLists(int32_t first_row, kernels::CandidatesArgs args, Step* step);
+  void LeavePromptRows(const Session* session);
+  Session* FirstLiveOf(int64_t group) const;
+  void CollectPrompts(const Step& step);
 
   // decode_engine_step.cc
   bool Launch(Nanos now);
@@ -251,9 +275,9 @@ struct EngineState {
   std::unique_ptr<PoolArrays> pools;
   std::unique_ptr<DeviceLists> lists;
   std::unique_ptr<DeviceLists> fetch_lists;
-  kernels::Buffer rows_slot, rows_position, rows_token, rows_row_position;  // [step_tokens]
+  kernels::Buffer rows_slot, rows_position, rows_token, rows_row_position;      // [step_tokens]
   std::vector<int32_t> uploaded_slot, uploaded_position, uploaded_logits_rows;  // what they hold
-  kernels::Buffer logits_rows;                                              // [max_logits_rows]
+  kernels::Buffer logits_rows;                                                  // [max_logits_rows]
   kernels::Buffer logits;  // [max_logits_rows, vocab_size]
   int32_t max_logits_rows = 0;
 

@@ -56,7 +56,7 @@ void EngineState::ReuseCachedPages(Session* session) {
   const int64_t indexed = cache.counters().indexed_pages;
   const bool is_prompt = session->computed + 1 < session->opened_length &&
                          session->confirmed >= session->opened_length;
-  if (!is_prompt || session->computed % kernels::kPageTokens != 0 ||
+  if (!is_prompt || WantsPromptRows(*session) || session->computed % kernels::kPageTokens != 0 ||
       std::exchange(session->seen_indexed_pages, indexed) == indexed) {
     return;
   }
@@ -91,6 +91,7 @@ void EngineState::FindRunnable() {
     if (!is_prefill) ++staging.num_decodes;
   }
   if (options.max_drafts > 0) PlanDrafts();
+  BoundPromptRows();
 }
 
 // Makes the promises of the session reach `to`. Where no page is left, the youngest session that
@@ -160,6 +161,7 @@ void EngineState::StageRows(int32_t num_rows, Session* session, Step* step) {
     // The row of a draw in flight takes position and token from the slot.
     staging.position.push_back(from == known ? -1 : position);
   }
+  StagePromptRows(from, to, static_cast<int32_t>(staging.slot.size()) - (to - from), session, step);
   session->computed = to;
   session->last_step = step->number;
   session->computed_after[step->number % 2] = to;
@@ -235,17 +237,21 @@ bool EngineState::Launch(Nanos now) {
   step->rows.clear();
   step->fetches.clear();
   step->prefills.clear();
-  for (HostLists* host : {&step->lists, &step->fetch_lists}) {
+  step->prompts.clear();
+  for (HostLists* host : {&step->lists, &step->fetch_lists, &step->prompt_lists}) {
     host->max_top = 0;
     host->max_perturbed = 0;
     host->has_raw = false;
+    host->has_next = false;
   }
   staging.slot.clear();
   staging.position.clear();
   staging.logits_rows.clear();
   staging.list_fetch_rows.clear();
+  staging.prompt_rows.clear();
   staging.raw_fetch_rows.clear();
   staging.list_fetch_sessions.clear();
+  staging.prompt_sessions.clear();
   for (const PlannedRows& planned : plan) {
     Session* session = by_slot[planned.slot];
     if (session == nullptr || session->phase == Phase::kClosed) continue;  // preempted meanwhile
@@ -287,7 +293,10 @@ void EngineState::EnqueueStep(Step* step) {
   const int32_t num_draws = static_cast<int32_t>(staging.logits_rows.size());
   std::vector<int32_t>& all = staging.logits_rows;
   all.insert(all.end(), staging.list_fetch_rows.begin(), staging.list_fetch_rows.end());
+  all.insert(all.end(), staging.prompt_rows.begin(), staging.prompt_rows.end());
   all.insert(all.end(), staging.raw_fetch_rows.begin(), staging.raw_fetch_rows.end());
+  TANDEM_CHECK(static_cast<int32_t>(all.size()) <= max_logits_rows)
+      << all.size() << " logits rows of " << max_logits_rows;
   // A decode step's rows are mostly those of the step before, which the device still has.
   const auto upload = [this](const kernels::Buffer& device, const std::vector<int32_t>& host,
                              std::vector<int32_t>* uploaded) {
@@ -342,7 +351,10 @@ void EngineState::EnqueueStep(Step* step) {
       slots->SetParams(session->slot, session->params);
     }
   }
-  int64_t line = num_sessions + num_lists;
+  args.logits_rows = forward.logits_rows;
+  args.logits = forward.logits;
+  EnqueuePromptLists(num_sessions + num_lists, args, step);
+  int64_t line = num_sessions + num_lists + static_cast<int64_t>(staging.prompt_rows.size());
   for (FetchRecord& fetch : step->fetches) {
     if (fetch.row.empty()) continue;
     ops.CopyToHost(fetch.row.data(), forward.logits + line++ * vocab_size,

@@ -194,6 +194,9 @@ struct CandidatesArgs {
   RawEntry* reported = nullptr;          // out [num_logits_rows, kMaxReported], or null
   int32_t max_top = 0;                   // >= num_top of every row, <= kMaxTop
   int32_t max_perturbed = 0;             // >= num_perturbed of every row, <= kMaxPerturbed
+  // Out [num_logits_rows], or null: of the token that the slot holds behind the row, tokens[s][p + 1]. Written where the row has
+  // a raw part. REQUIRES that the slot holds one.
+  RawEntry* next = nullptr;
 };
 
 // Tests lines of an output for values that are NaN or infinite (check_finite.h). Idle rows are left out. A row whose line of

@@ -34,6 +34,8 @@ enum class Bug : uint8_t {
   kRejectedRowsSent,     // results of rows behind the first draft that is not drawn are sent
   kRejectedRowCounts,    // the row of a draft that is not drawn counts as computed
   kDraftsPassRunAhead,   // rows of drafts run ahead beyond the session's limit
+  kPromptRowsFound,      // pages are found for rows of a prompt whose logprobs are wanted
+  kPromptRowsLost,       // such rows in flight go with the choice that computed them
   kCloseTwice,           // a session that ends in a step is closed again
   kQueuedCloseLost,      // Close of a queued session is not answered
   kStreamEventsSurvive,  // events of an ended stream are given out

@@ -96,7 +96,11 @@ KvCache::Admission KvCache::Admit(const Request& request, std::vector<PageCopy>*
       << "prompt " << prompt << ", length " << request.length << ", choices " << request.choices;
   const bool use_index = request.use_index && options_.prefix_index;
   Hit hit;
-  if (use_index) hit = Find(request.tokens, 0, index_.FindRoot(request.salt));
+  if (use_index) {
+    // Of a shorter prompt: a hit leaves the last token out.
+    const int64_t looked = std::min<int64_t>(prompt, int64_t{request.most_cached} + 1);
+    hit = Find(request.tokens.first(looked), 0, index_.FindRoot(request.salt));
+  }
   const int32_t pages = PagesFor(request.length);
   const auto of_first = [&](int32_t group) {
     const bool shares = options_.groups[group].window == 0;

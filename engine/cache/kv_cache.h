@@ -28,6 +28,7 @@
 #pragma once
 
 #include <cstdint>
+#include <limits>
 #include <span>
 #include <string>
 #include <vector>
@@ -124,6 +125,7 @@ class KvCache final {
     int32_t choices = 1;
     bool use_index = false;
     std::string salt;
+    int32_t most_cached = std::numeric_limits<int32_t>::max();  // tokens that may be found
   };
   // OK, or RESOURCE_EXHAUSTED with what is needed and what there is: it can never be admitted.
   absl::Status CanEverAdmit(const Request& request) const;

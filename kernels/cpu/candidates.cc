@@ -35,6 +35,7 @@ void CandidateMaker::RunRow(const CandidatesArgs& args, int32_t index, RowWork& 
   out.perturbed = args.perturbed + int64_t{index} * args.max_perturbed;
   if (args.raw_top != nullptr) out.raw_top = args.raw_top + int64_t{index} * kMaxRawTop;
   if (args.reported != nullptr) out.reported = args.reported + int64_t{index} * kMaxReported;
+  if (args.next != nullptr) out.next = args.next + index;
   work.Compute(args.logits + int64_t{index} * args.slots.vocab_size, args.slots, slot,
                args.rows.row_position[row] + 1, pool, out);
 }

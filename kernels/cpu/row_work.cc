@@ -95,7 +95,7 @@ void RowWork::Compute(const float* logits, const SlotState& slots, int32_t slot,
   summary.total_weight = summary.num_in_row > 0 ? Score(params, position, summary.row_max) : 0;
   FillTop(params, out);
   FillPerturbed(params, out);
-  if (params.want_raw) FillRaw(slots, slot, out);
+  if (params.want_raw) FillRaw(slots, slot, position, out);
   summary.drawn = DecideFromLists(summary, out.top, out.perturbed, params, position);
 }
 
@@ -276,7 +276,8 @@ void RowWork::FillPerturbed(const DrawParams& params, const RowOutput& out) {
   }
 }
 
-void RowWork::FillRaw(const SlotState& slots, int32_t slot, const RowOutput& out) {
+void RowWork::FillRaw(const SlotState& slots, int32_t slot, int32_t position,
+                      const RowOutput& out) {
   RowSummary& summary = *out.summary;
   const DrawParams& params = slots.params[slot];
   raw_maxima_.resize(adjusted_.maxima.size());
@@ -313,6 +314,12 @@ void RowWork::FillRaw(const SlotState& slots, int32_t slot, const RowOutput& out
       add(id);
     }
   }
+  if (out.next != nullptr) {
+    const int32_t id = slots.tokens[int64_t{slot} * slots.context_length + position];
+    KERNELS_REQUIRE(id >= 0 && id < vocab_size_, "token %d behind the row, vocabulary %d", id,
+                    vocab_size_);
+    add(id);
+  }
   const std::vector<Above> above = CountAbove(logits_, nullptr, raw_maxima_, places);
   size_t next = 0;
   for (int32_t i = 0; i < summary.num_top; ++i) out.top[i].raw_rank = above[next++].count;
@@ -322,6 +329,7 @@ void RowWork::FillRaw(const SlotState& slots, int32_t slot, const RowOutput& out
   for (int32_t i = 0; i < summary.num_reported; ++i, ++next) {
     out.reported[i] = {places[next].id, places[next].value, above[next].count};
   }
+  if (out.next != nullptr) *out.next = {places[next].id, places[next].value, above[next].count};
 }
 
 }  // namespace tandem::kernels::cpu

@@ -19,6 +19,7 @@ struct RowOutput {
   PerturbedEntry* perturbed = nullptr;
   RawEntry* raw_top = nullptr;
   RawEntry* reported = nullptr;
+  RawEntry* next = nullptr;  // of the token that the slot holds at the position
 };
 
 class RowWork final {
@@ -74,7 +75,7 @@ class RowWork final {
                                 const std::vector<float>& maxima, const std::vector<Place>& places);
   void FillTop(const DrawParams& params, const RowOutput& out);
   void FillPerturbed(const DrawParams& params, const RowOutput& out);
-  void FillRaw(const SlotState& slots, int32_t slot, const RowOutput& out);
+  void FillRaw(const SlotState& slots, int32_t slot, int32_t position, const RowOutput& out);
 
   const Kernels& kernels_;
   ThreadPool* pool_ = nullptr;

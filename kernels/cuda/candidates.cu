@@ -285,6 +285,10 @@ __global__ void __launch_bounds__(kChunkThreads) CountKernel(CandidatesArgs args
     AddBefore(ids, part.raw_max_key, reported[i].raw, reported[i].id, &reported[i].raw_rank,
               nullptr);
   }
+  if (args.next != nullptr) {
+    RawEntry& next = args.next[index];
+    AddBefore(ids, part.raw_max_key, next.raw, next.id, &next.raw_rank, nullptr);
+  }
 }
 
 // One block, a warp, for the rows of each slot, which stand next to each other: that of the first

@@ -126,6 +126,11 @@ __device__ inline void SelectRaw(const Selection& in) {
   }
   const uint64_t raw_total = WholeWeights(in.scratch, in.index).raw_total;
   if (threadIdx.x != 0) return;
+  if (args.next != nullptr) {
+    const int32_t id = slots.tokens[int64_t{in.row.slot} * slots.context_length + in.row.position];
+    const bool exists = id >= 0 && id < slots.vocab_size;
+    args.next[in.index] = {id, exists ? in.row.logits[id] : MinusInfinity(), 0};
+  }
   RowSummary& summary = args.summary[in.index];
   summary.num_raw_top = num_raw_top;
   summary.num_reported = num_reported;

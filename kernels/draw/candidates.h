@@ -46,6 +46,7 @@ struct PerturbedEntry {
   uint64_t mass_above;  // sum of their weights
 };
 
+// Of the raw lists, of the ids to report, and of the token that is held already for the position.
 struct RawEntry {
   int32_t id;
   float raw;

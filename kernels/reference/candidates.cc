@@ -170,6 +170,16 @@ RowSummary EmptySummary() {
   return summary;
 }
 
+RawEntry RawEntryOf(std::span<const float> logits, int32_t id) {
+  KERNELS_REQUIRE(id >= 0 && id < static_cast<int32_t>(logits.size()), "id %d, vocabulary %zu", id,
+                  logits.size());
+  RawEntry entry{id, logits[id], 0};
+  for (size_t other = 0; other < logits.size(); ++other) {
+    if (ComesBefore(logits[other], static_cast<int32_t>(other), entry.raw, id)) ++entry.raw_rank;
+  }
+  return entry;
+}
+
 RowCandidates ComputeCandidates(std::span<const float> logits, const SlotState& slots, int32_t slot,
                                 int32_t row_position) {
   CheckArguments(logits, slots, slot, row_position);

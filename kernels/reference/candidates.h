@@ -32,6 +32,9 @@ RowCandidates ComputeCandidates(std::span<const float> logits, const SlotState& 
 int32_t DrawFromRow(std::span<const float> logits, const SlotState& slots, int32_t slot,
                     int32_t row_position);
 
+// The raw logit of an id and its rank over the whole vocabulary. REQUIRES id in [0, logits.size()).
+RawEntry RawEntryOf(std::span<const float> logits, int32_t id);
+
 // Summary of an idle row, and the start of every other.
 RowSummary EmptySummary();
 

@@ -426,6 +426,11 @@ void ReferenceOps::Candidates(const CandidatesArgs& args) {
       std::copy(result.reported.begin(), result.reported.end(),
                 args.reported + int64_t{i} * kMaxReported);
     }
+    if (args.next != nullptr && params.want_raw && result.summary.first_nonfinite < 0) {
+      const int64_t behind = int64_t{slot} * slots.context_length + position + 1;
+      args.next[i] =
+          RawEntryOf({logits, static_cast<size_t>(slots.vocab_size)}, slots.tokens[behind]);
+    }
   }
   if (args.advance) AppendDraws(args);
 }

@@ -2,6 +2,7 @@
 #include <iostream>
 #include <iterator>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include <unistd.h>
@@ -19,6 +20,8 @@ struct Flags {
   std::string prompt;
   std::string system;
   bool chat = false;
+  bool echo = false;
+  std::optional<int32_t> prompt_logprobs;
   bool verbose = false;
   int32_t n = 1;
 };
@@ -46,6 +49,9 @@ int RunGenerate(const Flags& flags) {
   }
   request.mutable_sampling()->set_n(flags.n);
   request.mutable_response()->set_prefill_progress(StderrIsTerminal());
+  request.mutable_response()->set_echo(flags.echo);
+  if (flags.prompt_logprobs)
+    request.mutable_response()->set_prompt_logprobs(*flags.prompt_logprobs);
 
   auto connection = Connection::Dial(flags.connection);
   if (!connection.ok()) {
@@ -55,11 +61,13 @@ int RunGenerate(const Flags& flags) {
   // One choice streams as it comes; several would run into each other, so they are printed whole.
   const bool stream = flags.n == 1;
   const GenerationResult result = Generate(
-      **connection, request, flags.request.timeout_seconds, [stream](const v1::Delta& delta) {
+      **connection, request, flags.request.timeout_seconds,
+      [stream](const v1::Delta& delta) {
         if (!stream) return;
         std::cout << (isatty(STDOUT_FILENO) == 1 ? ForTerminal(delta.text()) : delta.text())
                   << std::flush;
-      });
+      },
+      [](const v1::PromptLogprobs& logprobs) { std::cerr << Lines(logprobs); });
   if (stream) {
     std::cout << "\n";
   } else {
@@ -97,6 +105,12 @@ void AddGenerate(CLI::App& app, const std::function<void(Run)>& set_run) {
                     "Send the prompt as a user's message through the model's chat template");
   command->add_option("--system", flags->system, "System message, with --chat")->needs("--chat");
   command->add_option("-n,--choices", flags->n, "Choices, 1 to 16")->check(CLI::Range(1, 16));
+  command->add_flag("--echo", flags->echo, "Begin with the prompt; not with --chat")
+      ->excludes("--chat");
+  command->add_option(
+      "--prompt-logprobs", flags->prompt_logprobs,
+      "Print the prompt's tokens to stderr, with logprobs, ranks and so many of the "
+      "most likely at each position, 0 to 20");
   command->add_flag("-v,--verbose", flags->verbose,
                     "Print seed, time to first token, tokens/s, counters");
   command->callback([flags, set_run] { set_run([flags] { return RunGenerate(*flags); }); });

@@ -5,6 +5,7 @@
 #include <iostream>
 #include <utility>
 
+#include "absl/strings/escaping.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
@@ -88,7 +89,8 @@ absl::Status RequestFlags::Fill(v1::GenerateRequest& request) const {
 }
 
 GenerationResult Generate(Connection& connection, const v1::GenerateRequest& request,
-                          std::optional<double> timeout_seconds, const DeltaSink& on_delta) {
+                          std::optional<double> timeout_seconds, const DeltaSink& on_delta,
+                          const PromptSink& on_prompt) {
   using Clock = std::chrono::steady_clock;
   const auto seconds_since = [](Clock::time_point start) {
     return std::chrono::duration<double>(Clock::now() - start).count();
@@ -112,9 +114,13 @@ GenerationResult Generate(Connection& connection, const v1::GenerateRequest& req
       case v1::GenerateResponse::kProgress:
         progress.Update(response.progress().done_tokens(), response.progress().total_tokens());
         break;
+      case v1::GenerateResponse::kPromptLogprobs:
+        if (on_prompt) on_prompt(response.prompt_logprobs());
+        break;
       case v1::GenerateResponse::kDelta: {
         const v1::Delta& delta = response.delta();
-        if (result.first_token_seconds == 0.0) result.first_token_seconds = seconds_since(start);
+        if (!delta.echo() && result.first_token_seconds == 0.0)
+          result.first_token_seconds = seconds_since(start);
         if (delta.choice() < 0 || delta.choice() > 1024) break;
         if (result.choices.size() <= static_cast<size_t>(delta.choice()))
           result.choices.resize(delta.choice() + 1);
@@ -140,6 +146,26 @@ GenerationResult Generate(Connection& connection, const v1::GenerateRequest& req
   result.interrupted = interrupt.interrupted();
   result.total_seconds = seconds_since(start);
   return result;
+}
+
+std::string Lines(const v1::PromptLogprobs& logprobs) {
+  const auto add = [](const v1::TokenLogprob& token, std::string* text) {
+    absl::StrAppendFormat(text, "%d '%s' %.4f", token.id(), absl::CHexEscape(token.token()),
+                          token.logprob());
+  };
+  std::string text;
+  for (int i = 0; i < logprobs.positions_size(); ++i) {
+    const v1::PositionLogprobs& position = logprobs.positions(i);
+    absl::StrAppendFormat(&text, "%d: ", logprobs.first_position() + i);
+    add(position.chosen(), &text);
+    absl::StrAppendFormat(&text, " rank %d", position.chosen().rank());
+    for (int k = 0; k < position.top_size(); ++k) {
+      text += k == 0 ? "; most likely " : ", ";
+      add(position.top(k), &text);
+    }
+    text += "\n";
+  }
+  return text;
 }
 
 std::string Name(v1::FinishReason reason) {

@@ -62,11 +62,16 @@ struct GenerationResult {
 };
 
 using DeltaSink = std::function<void(const v1::Delta&)>;
+using PromptSink = std::function<void(const v1::PromptLogprobs&)>;
 
-// Streams into on_delta (as deltas arrive) and returns when the stream has ended. A progress bar on
-// stderr, where that is a terminal, shows how far a long prompt has been read.
+// Streams into on_delta and on_prompt (as messages arrive) and returns when the stream has ended. A
+// progress bar on stderr, where that is a terminal, shows how far a long prompt has been read.
 GenerationResult Generate(Connection& connection, const v1::GenerateRequest& request,
-                          std::optional<double> timeout_seconds, const DeltaSink& on_delta);
+                          std::optional<double> timeout_seconds, const DeltaSink& on_delta,
+                          const PromptSink& on_prompt = nullptr);
+
+// For people, a line per position: its number, the token, its logprob and rank, the most likely.
+std::string Lines(const v1::PromptLogprobs& logprobs);
 
 // Seed, times, counters: what -v prints, a line per choice.
 std::string Summary(const GenerationResult& result);

@@ -258,12 +258,18 @@ void Choice::Extend(int32_t token, bool differs, SessionOutput* out) {
 
 void Choice::EmitToken(int32_t token, std::string text,
                        std::optional<v1::PositionLogprobs> logprobs, SessionOutput* out) {
-  if (text.empty() && !request_.token_ids && !logprobs.has_value()) return;
-  v1::Delta* delta = out->messages.emplace_back().mutable_delta();
-  delta->set_choice(index_);
-  delta->set_text(std::move(text));
-  if (request_.token_ids) delta->add_token_ids(token);
-  if (logprobs.has_value()) *delta->add_logprobs() = *std::move(logprobs);
+  ++held_tokens_;
+  held_.mutable_text()->append(text);
+  if (request_.token_ids) held_.add_token_ids(token);
+  if (logprobs.has_value()) *held_.add_logprobs() = *std::move(logprobs);
+  if (held_tokens_ >= request_.stream_interval || output_.ended()) EmitHeld(out);
+}
+
+void Choice::EmitHeld(SessionOutput* out) {
+  held_tokens_ = 0;
+  if (held_.text().empty() && held_.token_ids().empty() && held_.logprobs().empty()) return;
+  held_.set_choice(index_);
+  out->messages.emplace_back().mutable_delta()->Swap(&held_);
 }
 
 void Choice::Broken(std::string what, Nanos now, SessionOutput* out) {
@@ -276,6 +282,7 @@ void Choice::Finish(v1::FinishReason reason, absl::Status status, Nanos now, Ses
   status_ = std::move(status);
   Close(/*retain=*/0, out);
   ForgetWorker();
+  EmitHeld(out);
   std::string held = output_.Flush();
   if (!held.empty()) {
     v1::Delta* delta = out->messages.emplace_back().mutable_delta();

@@ -146,6 +146,8 @@ class Choice final {
   void Extend(int32_t token, bool differs, SessionOutput* out);
   void EmitToken(int32_t token, std::string text, std::optional<v1::PositionLogprobs> logprobs,
                  SessionOutput* out);
+  // The delta of the tokens that stream_interval holds back.
+  void EmitHeld(SessionOutput* out);
   std::optional<v1::PositionLogprobs> LogprobsOf(int32_t token) const;
   decode::v1::Command* AddCommand(SessionOutput* out) const;
   void Close(Nanos retain, SessionOutput* out);
@@ -177,6 +179,9 @@ class Choice final {
   bool fetching_row_ = false;
   bool by_row_ = false;     // after a fault
   std::vector<float> row_;  // received so far; whole once the decision is made from it
+
+  v1::Delta held_;  // of held_tokens_ tokens, until they are stream_interval
+  int32_t held_tokens_ = 0;
 
   int32_t cached_tokens_ = 0;
   absl::Status status_;

@@ -6,6 +6,7 @@
 #include <span>
 
 #include "engine/sampling/candidates.h"
+#include "engine/sampling/prompt_logprobs.h"
 #include "engine/text/tokenizer.h"
 #include "tandem/v1/generation.pb.h"
 
@@ -27,5 +28,10 @@ RankedLogit FindInRow(std::span<const float> raw_logits, int32_t token);
 // cannot be expressed, because every raw logit is finite.
 v1::PositionLogprobs MakeLogprobs(const Candidates& candidates, int32_t token,
                                   const RankedLogit& chosen, const Tokenizer& tokenizer);
+
+// The same of a prompt's token, with at most num_top of the raw top list. REQUIRES a position that
+// logprobs has.
+v1::PositionLogprobs MakePromptLogprobs(const PromptLogprobs& logprobs, int32_t position,
+                                        int32_t num_top, const Tokenizer& tokenizer);
 
 }  // namespace tandem::text

@@ -21,17 +21,23 @@ bool Outbox::Merge(v1::GenerateResponse& message) {
   }
   if (message.has_delta()) {
     v1::Delta& delta = *message.mutable_delta();
-    for (v1::GenerateResponse& waiting : messages_) {
-      if (!waiting.has_delta() || waiting.delta().choice() != delta.choice()) continue;
-      if (!waiting.delta().token_ids().empty() && delta.token_ids().empty()) return false;
-      v1::Delta& joined = *waiting.mutable_delta();
-      joined.mutable_text()->append(delta.text());
-      joined.mutable_token_ids()->MergeFrom(delta.token_ids());
-      for (v1::PositionLogprobs& logprobs : *delta.mutable_logprobs()) {
-        *joined.add_logprobs() = std::move(logprobs);
-      }
-      return true;
+    const auto is_of_choice = [&](const v1::GenerateResponse& waiting) {
+      return waiting.has_delta() && waiting.delta().choice() == delta.choice();
+    };
+    const auto last = std::find_if(messages_.rbegin(), messages_.rend(), is_of_choice);
+    if (last == messages_.rend()) return false;
+    v1::Delta& joined = *last->mutable_delta();
+    if (joined.echo() != delta.echo()) return false;
+    if (!joined.token_ids().empty() && delta.token_ids().empty()) return false;
+    if (joined.logprobs_size() >= kJoinedLogprobs || joined.text().size() >= kJoinedBytes) {
+      return false;
     }
+    joined.mutable_text()->append(delta.text());
+    joined.mutable_token_ids()->MergeFrom(delta.token_ids());
+    for (v1::PositionLogprobs& logprobs : *delta.mutable_logprobs()) {
+      *joined.add_logprobs() = std::move(logprobs);
+    }
+    return true;
   }
   return false;
 }

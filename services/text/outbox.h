@@ -1,9 +1,11 @@
 // What waits to be written to one client: bounded, because deltas of a choice that wait are joined
 // into one, and because its session is paused while too many bytes wait.
 //
-// Of each choice at most one delta and one Finished wait, of the request one Started and one
-// Progress (the last). Where deltas carry token ids, the text that an end from outside gives out
-// has none and stays a delta of its own, so that whoever goes on behind the tokens can tell it.
+// Of each choice mostly one delta and at most one Finished wait, of the request one Started and one
+// Progress (the last). A delta takes no more once it is so large that its client might refuse it,
+// and one of the echo none of the output. Where deltas carry token ids, the text that an end from
+// outside gives out has none and stays a delta of its own, so that whoever goes on behind the
+// tokens can tell it.
 //
 // Not thread-safe.
 #pragma once
@@ -33,6 +35,10 @@ class Outbox final {
   bool drained() const { return bytes_ <= pause_bytes_ / 2; }
 
  private:
+  // A joined delta that has one of these is full.
+  static constexpr int kJoinedLogprobs = 512;
+  static constexpr size_t kJoinedBytes = 256 << 10;
+
   // Joins a delta or replaces a progress. False: it stands alone.
   bool Merge(v1::GenerateResponse& message);
 

@@ -211,6 +211,24 @@ absl::Status CheckResponse(const v1::ResponseOptions& response, GenerationReques
   }
   out->token_ids = response.token_ids();
   out->prefill_progress = response.prefill_progress();
+  out->echo = response.echo();
+  if (response.has_prompt_logprobs()) {
+    RETURN_IF_ERROR(InRange("response.prompt_logprobs", response.prompt_logprobs(), 0,
+                            std::min(kMaxLogprobs, limits.max_raw_top)));
+    out->prompt_logprobs = response.prompt_logprobs();
+  }
+  if (response.has_stream_interval()) {
+    RETURN_IF_ERROR(
+        InRange("response.stream_interval", response.stream_interval(), 1, kMaxStreamInterval));
+    out->stream_interval = response.stream_interval();
+  }
+  if (limits.prompt_logprobs) return absl::OkStatus();
+  const std::string lacks = absl::StrCat(" is set: the workers of model ", out->model->name,
+                                         " give no logprobs of a prompt");
+  if (out->prompt_logprobs.has_value()) {
+    return InvalidArgument("response.prompt_logprobs", lacks);
+  }
+  if (out->echo && out->logprobs) return InvalidArgument("response.echo with logprobs", lacks);
   return absl::OkStatus();
 }
 
@@ -263,6 +281,21 @@ absl::Status CheckSampling(const v1::Sampling& sampling, int32_t min_tokens,
   return Within("sampling", Validate(parameters, model.vocab_size));
 }
 
+// An echo waits for its client whole, of every choice.
+absl::Status CheckEcho(const v1::GenerateRequest& request, const GenerationRequest& out) {
+  if (!out.echo) return absl::OkStatus();
+  if (request.has_chat()) {
+    return InvalidArgument("response.echo is set with chat: it goes with prompt and token_ids");
+  }
+  int64_t bytes = 0;
+  for (const int32_t id : out.prompt) {
+    bytes += static_cast<int64_t>(
+        out.model->tokenizer().TokenBytes(id, /*first=*/false, /*include_special=*/false).size());
+  }
+  return AtMost("response.echo", "bytes of text in all choices", bytes * out.choices,
+                kMaxEchoBytes);
+}
+
 // Looks at everything else of `out` first: the tokens must be an output that it can have.
 absl::Status CheckResume(const v1::GenerateRequest& request, GenerationRequest* out) {
   RETURN_IF_ERROR(InRange("resume_choice", request.resume_choice(), 0, kMaxChoices - 1));
@@ -308,6 +341,7 @@ absl::StatusOr<GenerationRequest> CheckRequest(const v1::GenerateRequest& reques
   RETURN_IF_ERROR(CheckSampling(request.sampling(), request.min_tokens(), random, &out));
   ASSIGN_OR_RETURN(out.prompt, CheckInput(request, *out.model));
   RETURN_IF_ERROR(CheckLength(request, &out));
+  RETURN_IF_ERROR(CheckEcho(request, out));
   RETURN_IF_ERROR(CheckResume(request, &out));
   out.priority = request.priority();
   out.run_ahead = kRunAhead;

@@ -1,6 +1,7 @@
 // A Generate request after every field of it was looked at: what sessions are made of.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -19,6 +20,8 @@ namespace tandem::text {
 inline constexpr int32_t kMaxChoices = 16;
 inline constexpr int32_t kMaxStopTokens = 16;
 inline constexpr int32_t kMaxLogprobs = 20;
+inline constexpr int32_t kMaxEchoBytes = 1 << 20;  // of all choices
+inline constexpr int32_t kMaxStreamInterval = 1024;
 inline constexpr int32_t kMaxRequestIdBytes = 128;
 inline constexpr int32_t kMaxPriority = 100;
 inline constexpr int32_t kMaxMessages = 4096;
@@ -47,6 +50,9 @@ struct GenerationRequest {
   bool logprobs = false;  // which ones: sampling.num_raw_top and report_ids
   bool token_ids = false;
   bool prefill_progress = false;
+  std::optional<int32_t> prompt_logprobs;  // so many of each position of the prompt; absent: none
+  bool echo = false;
+  int32_t stream_interval = 1;  // tokens of a Delta, [1, kMaxStreamInterval]
   int32_t priority = 0;
   // Most tokens that the worker may draw before they are confirmed. It mirrors all sampling that
   // there is, so that its draws are what will be decided.
@@ -56,6 +62,16 @@ struct GenerationRequest {
   bool cache_bypass = false;  // neither finds cached tokens nor leaves any
   Nanos received = 0;
   Nanos deadline = kNoDeadline;
+
+  // Nothing of a prompt whose output is resumed comes again.
+  bool Echoes() const { return echo && resume.empty(); }
+  // A worker is to give the logprobs of the prompt's tokens, with so many others.
+  bool WantsPromptLogprobs() const {
+    return resume.empty() && (prompt_logprobs.has_value() || (echo && logprobs));
+  }
+  int32_t PromptRawTop() const {
+    return std::max(prompt_logprobs.value_or(0), Echoes() ? sampling.num_raw_top : 0);
+  }
 
   // Output tokens that there is room for: max_tokens, or what is left of the context.
   int32_t MaxNew() const {

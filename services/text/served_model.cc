@@ -95,17 +95,19 @@ absl::StatusOr<std::shared_ptr<const ServedModel>> MakeServedModel(
   out->end_ids.assign(hello.end_ids().begin(), hello.end_ids().end());
   std::sort(out->end_ids.begin(), out->end_ids.end());
   out->end_ids.erase(std::unique(out->end_ids.begin(), out->end_ids.end()), out->end_ids.end());
-  const bool makes_drafts =
-      std::count(hello.features().begin(), hello.features().end(), kDraftsFeature) > 0;
+  const auto has_feature = [&](const char* feature) {
+    return std::count(hello.features().begin(), hello.features().end(), feature) > 0;
+  };
   out->limits = {.max_top = std::min(hello.max_top(), kernels::kMaxTop),
                  .max_perturbed = std::min(hello.max_perturbed(), kernels::kMaxPerturbed),
                  .max_raw_top = std::min(hello.max_raw_top(), kernels::kMaxRawTop),
                  .max_report_ids = std::min(hello.max_report_ids(), kernels::kMaxReported),
                  .max_choices = hello.max_choices(),
                  .max_run_ahead = hello.max_run_ahead(),
-                 .max_drafts = makes_drafts ? hello.max_drafts() : 0,
+                 .max_drafts = has_feature(kDraftsFeature) ? hello.max_drafts() : 0,
                  .max_salt_bytes = hello.max_salt_bytes(),
-                 .max_retain = std::max<Nanos>(0, FromProto(hello.max_retain()))};
+                 .max_retain = std::max<Nanos>(0, FromProto(hello.max_retain())),
+                 .prompt_logprobs = has_feature(kPromptLogprobsFeature)};
   out->defined_bits = DefinedBits(text->tokenizer->data(), hello.vocab_size());
   out->text = std::move(text);
   return out;

@@ -39,7 +39,8 @@ struct WorkerLimits {
   int32_t max_run_ahead = 0;
   int32_t max_drafts = 0;
   int32_t max_salt_bytes = 0;
-  Nanos max_retain = 0;  // of a Close
+  Nanos max_retain = 0;          // of a Close
+  bool prompt_logprobs = false;  // it gives them
 };
 
 struct ServedModel {

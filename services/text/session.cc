@@ -12,7 +12,7 @@ namespace tandem::text {
 namespace pb = decode::v1;
 
 Session::Session(GenerationRequest request, const ReplayPolicy& policy)
-    : request_(std::move(request)) {
+    : request_(std::move(request)), prompt_(request_) {
   for (int32_t i = 0; i < request_.choices; ++i) {
     choices_.push_back(std::make_unique<Choice>(request_, i, policy));
   }
@@ -77,6 +77,7 @@ Session::Opening Session::Open(const Opening& opening, uint64_t connection,
   ToProto(request_.sampling, open->mutable_draw());
   open->set_run_ahead(std::min(request_.run_ahead, worker.limits.max_run_ahead));
   open->set_drafts(std::min(request_.drafts, worker.limits.max_drafts));
+  if (worker.limits.prompt_logprobs) prompt_.FillOpen(open);
   open->set_priority(request_.priority);
   open->set_salt(request_.cache_salt);
   open->set_no_cache(request_.cache_bypass);
@@ -134,7 +135,11 @@ void Session::OnEvent(const pb::Event& event, int32_t choice, Nanos now, Session
       return;
     case pb::Event::kPrefill:
       return OnPrefill(event.prefill(), target, out);
+    case pb::Event::kPromptLogprobs:
+      OnPromptLogprobs(event.prompt_logprobs(), target, now, out);
+      break;
     case pb::Event::kCandidates:
+      if (!HasPromptLogprobs(target, now, out)) break;
       target.OnCandidates(event.candidates(), now, out);
       break;
     case pb::Event::kFetched:
@@ -161,6 +166,31 @@ void Session::Start(int32_t cached_tokens, SessionOutput* out) {
   started->set_worker_fingerprint(weights_fingerprint_.empty()
                                       ? request_.model->WorkerFingerprint()
                                       : weights_fingerprint_ + "-" + numerics_fingerprint_);
+  prompt_.Start(RunningChoices(), out);
+}
+
+std::vector<int32_t> Session::RunningChoices() const {
+  std::vector<int32_t> running;
+  for (int32_t i = 0; i < request_.choices; ++i) {
+    if (!choices_[i]->finished()) running.push_back(i);
+  }
+  return running;
+}
+
+void Session::OnPromptLogprobs(const pb::PromptLogprobs& event, Choice& target, Nanos now,
+                               SessionOutput* out) {
+  absl::Status status = started_ ? prompt_.OnLogprobs(event, RunningChoices(), out)
+                                 : InvalidArgument("prompt logprobs before Opened");
+  if (status.ok()) return;
+  target.Finish(v1::FINISH_REASON_ERROR,
+                Internal("the worker broke the protocol: ", status.message()), now, out);
+}
+
+bool Session::HasPromptLogprobs(Choice& target, Nanos now, SessionOutput* out) {
+  if (prompt_.complete()) return true;
+  target.Finish(v1::FINISH_REASON_ERROR,
+                absl::UnimplementedError("the worker gave no logprobs of the prompt"), now, out);
+  return false;
 }
 
 void Session::OnPrefill(const pb::Prefill& event, Choice& target, SessionOutput* out) {

@@ -1,10 +1,10 @@
 // One request: its choices over one prompt, from the Open to the end of the client's stream.
 //
-// Messages: Started with the first choice that a worker admits, Progress while it reads the prompt,
-// then each choice's deltas and Finished. What ends before Started has no message, only the status.
-// `done` once every choice has finished; the stream's status is then OK, or that of the first
-// choice that failed: a choice that fails leaves the others running. A deadline is a finish reason
-// and no error, once Started has gone out.
+// Messages: Started with the first choice that a worker admits, Progress and what the client wants
+// to hear of the prompt while it is read (PromptOutput), then each choice's deltas and Finished.
+// What ends before Started has no message, only the status. `done` once every choice has finished;
+// the stream's status is then OK, or that of the first choice that failed: a choice that fails
+// leaves the others running. A deadline is a finish reason and no error, once Started has gone out.
 //
 // Choices begin on one worker, with one Open. One that has lost its worker is opened again, with
 // all its tokens, alone or with those beside it that have no output yet; so choices may come to be
@@ -26,6 +26,7 @@
 #include "absl/status/status.h"
 #include "engine/base/clock.h"
 #include "services/text/choice.h"
+#include "services/text/prompt_output.h"
 #include "services/text/request.h"
 #include "tandem/decode/v1/decode.pb.h"
 
@@ -84,7 +85,8 @@ class Session final {
   // DEADLINE for every choice that runs, if it has passed; closes choices of a client that does not
   // read.
   void OnTimer(Nanos now, SessionOutput* out);
-  // While paused nothing is decided, so that no more messages come (but for the end).
+  // While paused nothing is decided, so that no more messages come (but for the end, and what a
+  // worker sends of the prompt until its choices are closed).
   void SetPaused(bool paused, Nanos now, SessionOutput* out);
 
   bool done() const;
@@ -101,9 +103,16 @@ class Session final {
                  SessionOutput* out);
   void Start(int32_t cached_tokens, SessionOutput* out);
   void OnPrefill(const decode::v1::Prefill& event, Choice& target, SessionOutput* out);
+  void OnPromptLogprobs(const decode::v1::PromptLogprobs& event, Choice& target, Nanos now,
+                        SessionOutput* out);
+  // Whether the prompt's logprobs are here, as they must be before anything is decided; if not, it
+  // is the end of the choice.
+  bool HasPromptLogprobs(Choice& target, Nanos now, SessionOutput* out);
+  std::vector<int32_t> RunningChoices() const;
 
   const GenerationRequest request_;
   std::vector<std::unique_ptr<Choice>> choices_;
+  PromptOutput prompt_;
   // Of the worker that Started names; before Started, of the one that it was opened on last.
   std::string weights_fingerprint_;
   std::string numerics_fingerprint_;

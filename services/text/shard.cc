@@ -138,6 +138,9 @@ void Shard::Handle(Arrived message) {
       case decode::v1::Event::kPrefill:
         handle = event.prefill().handle();
         break;
+      case decode::v1::Event::kPromptLogprobs:
+        handle = event.prompt_logprobs().handle();
+        break;
       case decode::v1::Event::kCandidates:
         handle = event.candidates().handle();
         break;

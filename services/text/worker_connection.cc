@@ -27,6 +27,8 @@ uint64_t HandleOf(const pb::Event& event) {
       return event.opened().handle();
     case pb::Event::kPrefill:
       return event.prefill().handle();
+    case pb::Event::kPromptLogprobs:
+      return event.prompt_logprobs().handle();
     case pb::Event::kCandidates:
       return event.candidates().handle();
     case pb::Event::kFetched:

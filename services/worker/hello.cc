@@ -48,6 +48,7 @@ decode::v1::Hello MakeHello(const HelloParts& parts) {
   hello.set_max_salt_bytes(kMaxSalt);
   ToProto(parts.engine.max_retain, hello.mutable_max_retain());
   if (parts.engine.max_drafts > 0) hello.add_features(kDraftsFeature);
+  hello.add_features(kPromptLogprobsFeature);
   hello.set_max_drafts(parts.engine.max_drafts);
   return hello;
 }

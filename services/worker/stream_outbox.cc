@@ -6,6 +6,7 @@
 #include "engine/base/check.h"
 #include "engine/base/status.h"
 #include "services/common/decode_codec.h"
+#include "services/common/prompt_logprobs_codec.h"
 
 namespace tandem {
 namespace {
@@ -39,16 +40,22 @@ int64_t EncodedBound(const Candidates& candidates) {
 
 int64_t EncodedBound(const EngineEvent& event) {
   return std::visit(
-      Overloaded{[](const CandidatesEvent& e) { return EncodedBound(e.candidates); },
-                 [](const FetchedEvent& e) {
-                   return IsValues(e) ? int64_t{128} + static_cast<int64_t>(e.values.size()) * 4
-                                      : EncodedBound(e.candidates);
-                 },
-                 [](const ClosedEvent& e) {
-                   return int64_t{64} +
-                          static_cast<int64_t>(std::min(e.detail.size(), kMaxDetailBytes));
-                 },
-                 [](const auto&) { return int64_t{64}; }},
+      Overloaded{
+          [](const CandidatesEvent& e) { return EncodedBound(e.candidates); },
+          [](const FetchedEvent& e) {
+            return IsValues(e) ? int64_t{128} + static_cast<int64_t>(e.values.size()) * 4
+                               : EncodedBound(e.candidates);
+          },
+          [](const PromptLogprobsEvent& e) {
+            const PromptLogprobs& logprobs = e.logprobs;
+            return int64_t{128} +
+                   int64_t{logprobs.size()} *
+                       (20 + 8 * (int64_t{logprobs.num_raw_top} + int64_t{logprobs.num_reported}));
+          },
+          [](const ClosedEvent& e) {
+            return int64_t{64} + static_cast<int64_t>(std::min(e.detail.size(), kMaxDetailBytes));
+          },
+          [](const auto&) { return int64_t{64}; }},
       event);
 }
 
@@ -73,6 +80,10 @@ void Encode(const EngineEvent& event, pb::Event* out) {
                           out->mutable_prefill()->set_done_tokens(e.done);
                           out->mutable_prefill()->set_total_tokens(e.total);
                           out->mutable_prefill()->set_cached_tokens(e.cached);
+                        },
+                        [&](const PromptLogprobsEvent& e) {
+                          out->mutable_prompt_logprobs()->set_handle(e.handle.number);
+                          ToProto(e.logprobs, out->mutable_prompt_logprobs());
                         },
                         [&](const CandidatesEvent& e) { Encode(e, out); },
                         [&](const FetchedEvent& e) {

@@ -165,6 +165,14 @@ absl::StatusOr<OpenCommand> StreamSession::ParseOpen(const pb::Open& open, Nanos
   out.drafts = open.drafts();
   out.use_cache = !open.no_cache();
   out.salt = open.salt();
+  if (open.has_prompt_logprobs()) {
+    out.prompt_logprobs_from = open.prompt_logprobs().first_position();
+    out.prompt_raw_top = open.prompt_logprobs().num_raw_top();
+    if (out.prompt_logprobs_from < 1) {
+      return InvalidArgument("prompt_logprobs.first_position is ", out.prompt_logprobs_from,
+                             ": it must be 1 to ", open.prompt_length(), ", the prompt_length");
+    }
+  }
   return out;
 }
 

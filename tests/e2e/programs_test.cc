@@ -111,6 +111,17 @@ TEST_F(TinyFleet, GenerateStreamsTheTextAndPrintsSeedTimesAndRateOnRequest) {
   EXPECT_THAT(verbose.output, HasSubstr("12 tokens"));
 }
 
+TEST_F(TinyFleet, GenerateEchoesThePromptAndPrintsItsLogprobs) {
+  const RunResult result =
+      RunProgram({ProgramPath("tandem"), "generate", "--server", fleet_->text_address(), "--echo",
+                  "--prompt-logprobs", "2", "--max-tokens", "1", "--ignore-eos", "abc"});
+  EXPECT_EQ(result.status, 0) << result.output;
+  EXPECT_THAT(result.output, HasSubstr("abc"));
+  EXPECT_THAT(result.output, HasSubstr("1: "));
+  EXPECT_THAT(result.output, HasSubstr(" rank "));
+  EXPECT_THAT(result.output, HasSubstr("; most likely "));
+}
+
 TEST_F(TinyFleet, GenerateSaysWhatTheServerRefused) {
   const RunResult result = RunProgram({ProgramPath("tandem"), "generate", "--server",
                                        fleet_->text_address(), "--temperature", "-1", "hello"});

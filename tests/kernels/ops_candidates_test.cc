@@ -71,7 +71,7 @@ struct Outputs {
   std::vector<RowSummary> summary;
   std::vector<TopEntry> top;
   std::vector<PerturbedEntry> perturbed;
-  std::vector<RawEntry> raw_top, reported;
+  std::vector<RawEntry> raw_top, reported, next;
   std::vector<int32_t> tokens, num_tokens;
 };
 
@@ -99,6 +99,8 @@ class OpsCandidatesTest : public testing::TestWithParam<Backend> {
       for (int32_t i = 0; i < length; ++i) {
         slots.tokens[slot * kContext + i] = random_.Below(std::min(vocab_size, 20));
       }
+      // Behind the last row, of any rank.
+      slots.tokens[slot * kContext + length] = random_.Below(vocab_size);
       slots.params.push_back(RandomParams(vocab_size, length, with_edits));
     }
     if (!with_edits) return slots;
@@ -198,12 +200,14 @@ class OpsCandidatesTest : public testing::TestWithParam<Backend> {
     args.perturbed = data.Zeroes<PerturbedEntry>(n * args.max_perturbed);
     args.raw_top = data.Zeroes<RawEntry>(n * kMaxRawTop);
     args.reported = data.Zeroes<RawEntry>(n * kMaxReported);
+    if (!advance) args.next = data.Zeroes<RawEntry>(n);
     ops_->Candidates(args);
     return {data.Get(args.summary, n),
             data.Get(args.top, n * args.max_top),
             data.Get(args.perturbed, n * args.max_perturbed),
             data.Get(args.raw_top, n * kMaxRawTop),
             data.Get(args.reported, n * kMaxReported),
+            advance ? std::vector<RawEntry>() : data.Get(args.next, n),
             data.Get(state.tokens, kSlots * kContext),
             data.Get(state.num_tokens, kSlots)};
   }
@@ -261,6 +265,13 @@ class OpsCandidatesTest : public testing::TestWithParam<Backend> {
       ExpectEntries(got.perturbed.data() + row * 13, want.perturbed, "perturbed");
       ExpectEntries(got.raw_top.data() + row * kMaxRawTop, want.raw_top, "raw top");
       ExpectEntries(got.reported.data() + row * kMaxReported, want.reported, "reported");
+      if (!slots.params[slot].want_raw || want.summary.first_nonfinite >= 0) continue;
+      const int32_t behind = slots.tokens[slot * kContext + slots.num_tokens[slot]];
+      ExpectEntries(got.next.data() + row,
+                    {RawEntryOf({logits.data() + int64_t{row} * vocab_size,
+                                 static_cast<size_t>(vocab_size)},
+                                behind)},
+                    "next");
     }
     EXPECT_EQ(got.tokens, slots.tokens);
     EXPECT_EQ(got.num_tokens, slots.num_tokens);

@@ -47,6 +47,9 @@ constexpr std::string_view kNames[] = {"requests",
                                        "steps",
                                        "rows",
                                        "prefill events",
+                                       "prompt logprobs",
+                                       "prompt logprobs asked again",
+                                       "prompt logprobs moved",
                                        "commands",
                                        "events"};
 static_assert(std::size(kNames) == static_cast<size_t>(Counter::kEnd));

@@ -51,6 +51,9 @@ enum class Counter : uint8_t {
   kSteps,
   kRows,
   kPrefillEvents,
+  kPromptLogprobs,       // positions
+  kPromptLogprobsAgain,  // Opens that asked for the rest
+  kPromptLogprobsMoved,  // to the next choice, when the one that computed them ended
   kCommands,
   kEvents,
   kEnd,

@@ -284,6 +284,7 @@ void FakeOps::Head(const kernels::HeadArgs& args) {
 }
 
 void FakeOps::Candidates(const kernels::CandidatesArgs& args) {
+  if (args.next != nullptr) now_.num_logits_rows -= args.num_logits_rows;  // they are of prefills
   for (int32_t i = 0; i < args.num_logits_rows; ++i) {
     kernels::RowSummary& summary = args.summary[i];
     summary = {};
@@ -349,7 +350,7 @@ void FakeOps::FillLists(const kernels::CandidatesArgs& args, int32_t index, int3
                " wants raw lists")) {
     return;
   }
-  summary.raw_total = weight;
+  summary.raw_total = row;  // no edit counts
   summary.num_raw_top = std::min(params.num_raw_top, slots.vocab_size);
   for (int32_t i = 0; i < summary.num_raw_top; ++i) {
     args.raw_top[int64_t{index} * kernels::kMaxRawTop + i] = {FakeListId(weight, i), 0.0f, i};
@@ -359,6 +360,8 @@ void FakeOps::FillLists(const kernels::CandidatesArgs& args, int32_t index, int3
     const int32_t id = slots.report_ids[int64_t{slot} * slots.max_report_ids + i];
     args.reported[int64_t{index} * kernels::kMaxReported + i] = {id, 0.0f, i};
   }
+  if (args.next != nullptr)
+    args.next[index] = {token[position], FakeLogit(row, token[position]), 0};
 }
 
 void FakeOps::CopyPage(const KvPool& kv, int32_t from_page, int32_t to_page, int32_t num_tokens) {

@@ -31,7 +31,7 @@ class FakeOps final : public kernels::Ops {
   struct Step {
     int64_t mark = 0;
     int32_t num_rows = 0;
-    int32_t num_logits_rows = 0;
+    int32_t num_logits_rows = 0;     // those of prompts aside
     std::vector<uint64_t> sessions;  // SessionKey of the slots that have rows
     // Pages that rows of a slot read or wrote, and where the slot's table has them.
     struct Touched {

@@ -6,10 +6,10 @@ namespace tandem::test {
 namespace {
 
 constexpr std::string_view kNames[] = {
-    "run-ahead",   "drafts",    "cache",     "epochs",     "fair-queue", "victims",
-    "drain",       "choices",   "grow",      "rewind",     "several",    "fetch",
-    "cancel",      "misbehave", "deadlines", "priorities", "echo",       "replicas",
-    "stream-loss", "slow",      "tight",     "two-steps",  "collisions"};
+    "run-ahead", "drafts",      "cache",     "epochs",     "fair-queue", "victims",
+    "drain",     "choices",     "grow",      "rewind",     "several",    "fetch",
+    "cancel",    "misbehave",   "deadlines", "priorities", "echo",       "prompt-logprobs",
+    "replicas",  "stream-loss", "slow",      "tight",      "two-steps",  "collisions"};
 static_assert(std::size(kNames) == static_cast<size_t>(Feature::kEnd));
 
 constexpr uint32_t kAllBits = (uint32_t{1} << static_cast<int>(Feature::kEnd)) - 1;

@@ -28,6 +28,7 @@ enum class Feature : uint8_t {
   kDeadlines,
   kPriorities,
   kEcho,  // prompts made of earlier outputs
+  kPromptLogprobs,
   // What happens around them.
   kReplicas,
   kStreamLoss,

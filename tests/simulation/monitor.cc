@@ -2,6 +2,7 @@
 #include "tests/simulation/monitor.h"
 
 #include <algorithm>
+#include <limits>
 
 #include "absl/strings/str_cat.h"
 #include "tests/simulation/fake_arithmetic.h"
@@ -58,6 +59,22 @@ int32_t Monitor::QueuedGroups(int64_t stream) const {
   return static_cast<int32_t>(groups.size());
 }
 
+bool Monitor::WantsPrompt(const OpenCommand& command) {
+  return command.prompt_logprobs_from > 0 && command.prompt_logprobs_from < command.prompt_length;
+}
+
+Monitor::WantedPrompt Monitor::WantedOf(const OpenCommand& command, const ListModel& list) {
+  WantedPrompt wanted;
+  wanted.first = wanted.next = command.prompt_logprobs_from;
+  wanted.num_raw_top = std::min(command.prompt_raw_top, kFakeVocab);
+  wanted.report_ids = command.sampling.report_ids;
+  wanted.tokens.assign(command.tokens.begin(), command.tokens.begin() + command.prompt_length);
+  for (int32_t position = wanted.first; position < command.prompt_length; ++position) {
+    wanted.rows.push_back(list.Row(position));
+  }
+  return wanted;
+}
+
 void Monitor::BeforeOpen(const OpenCommand& command, bool is_bad, Nanos now) {
   const int32_t choices =
       command.choices >= 1 && command.choices <= options_.max_choices ? command.choices : 1;
@@ -78,6 +95,9 @@ void Monitor::BeforeOpen(const OpenCommand& command, bool is_bad, Nanos now) {
       found->second.group = group;
     }
     Session& session = found->second;
+    if (i == 0 && !is_bad && !is_taken && WantsPrompt(command)) {
+      wanted_prompts_.emplace(group, WantedOf(command, session.held));
+    }
     if (is_bad || is_taken) {
       session.must = Must::kRefused;
     } else if (drain_.has_value()) {
@@ -100,6 +120,8 @@ Monitor::Session Monitor::NewSession(const OpenCommand& command, int32_t index, 
   session.key = FakeOps::SessionKey(sampling.seed, choice);
   session.salt = SaltHash(command.salt);
   session.use_cache = command.use_cache;
+  session.most_cached =
+      WantsPrompt(command) ? command.prompt_logprobs_from - 1 : std::numeric_limits<int32_t>::max();
   session.grows = command.max_new == 0;
   session.want_raw = sampling.want_raw;
   session.opened_length = static_cast<int32_t>(command.tokens.size());

@@ -64,6 +64,7 @@ class Monitor final {
     bool grows = false;
     bool want_raw = false;
     int32_t opened_length = 0;
+    int32_t most_cached = 0;  // tokens
     int32_t limit = 0;
     int32_t priority = 0;
     int32_t run_ahead = 0;
@@ -91,6 +92,16 @@ class Monitor final {
     std::deque<FetchCommand> fetches;
     std::vector<FetchCommand> late_fetches;  // out of reach meanwhile: may be answered
   };
+  // What a group is still to say of its prompt.
+  struct WantedPrompt {
+    int32_t next = 0;  // position
+    int32_t num_raw_top = 0;
+    std::vector<int32_t> report_ids;
+    std::vector<int32_t> tokens;  // the prompt
+    std::vector<uint64_t> rows;   // before the positions from `first` on
+    int32_t first = 0;
+    std::optional<uint64_t> number;  // of the handle that had the last
+  };
   struct KnownPrefix {
     int64_t group = 0;        // that had it first
     bool had_others = false;  // another one had it too
@@ -109,10 +120,13 @@ class Monitor final {
     int32_t handed_over = 0;
   };
 
+  static bool WantsPrompt(const OpenCommand& command);
+  static WantedPrompt WantedOf(const OpenCommand& command, const ListModel& list);
   Session NewSession(const OpenCommand& command, int32_t index, int32_t choices, bool is_bad,
                      Nanos now);
   void OnOpened(const OpenedEvent& event, Session* session, Nanos now);
   void OnPrefill(const PrefillEvent& event, Session* session);
+  void OnPromptLogprobs(const PromptLogprobsEvent& event, const Session& session);
   void OnCandidates(const CandidatesEvent& event, Session* session);
   void OnFetched(const FetchedEvent& event, Session* session);
   void OnClosed(const ClosedEvent& event, Session* session, Nanos now);
@@ -144,6 +158,7 @@ class Monitor final {
   Violation& violation_;
   Counters& counters_;
   std::map<SessionHandle, Session> sessions_;        // not closed
+  std::map<int64_t, WantedPrompt> wanted_prompts_;   // by group, until all has come
   std::unordered_map<uint64_t, KnownPrefix> known_;  // page-long prefixes that were confirmed
   std::deque<InFlight> in_flight_;
   std::map<int64_t, Waiting> waiting_;   // by stream

@@ -28,8 +28,9 @@ void Monitor::OnEvents(std::span<const EngineEvent> events, Nanos now) {
       continue;
     }
     // Extends that come early are judged when the prompt is shared; all else is over.
-    const bool is_early =
-        std::holds_alternative<OpenedEvent>(event) || std::holds_alternative<PrefillEvent>(event);
+    const bool is_early = std::holds_alternative<OpenedEvent>(event) ||
+                          std::holds_alternative<PrefillEvent>(event) ||
+                          std::holds_alternative<PromptLogprobsEvent>(event);
     const bool is_expected =
         session->must == Must::kNothing || (session->must == Must::kRefused && is_early);
     if (!violation_.Require(is_expected, "event ", event.index(), " for ", Text(*session),
@@ -41,6 +42,8 @@ void Monitor::OnEvents(std::span<const EngineEvent> events, Nanos now) {
       OnOpened(*opened, session, now);
     } else if (const auto* prefill = std::get_if<PrefillEvent>(&event)) {
       OnPrefill(*prefill, session);
+    } else if (const auto* prompt = std::get_if<PromptLogprobsEvent>(&event)) {
+      OnPromptLogprobs(*prompt, *session);
     } else if (const auto* candidates = std::get_if<CandidatesEvent>(&event)) {
       OnCandidates(*candidates, session);
     } else if (const auto* fetched = std::get_if<FetchedEvent>(&event)) {
@@ -78,10 +81,54 @@ void Monitor::OnPrefill(const PrefillEvent& event, Session* session) {
   }
 }
 
+// Of a group each position comes once and in order, whichever of its handles it names.
+void Monitor::OnPromptLogprobs(const PromptLogprobsEvent& event, const Session& session) {
+  const auto found = wanted_prompts_.find(session.group);
+  if (!violation_.Require(found != wanted_prompts_.end(), "prompt logprobs for ", Text(session),
+                          ", which wants no more")) {
+    return;
+  }
+  WantedPrompt& wanted = found->second;
+  const PromptLogprobs& logprobs = event.logprobs;
+  const int32_t end = static_cast<int32_t>(wanted.tokens.size());
+  violation_.Require(session.is_admitted, "prompt logprobs before Opened for ", Text(session));
+  if (!violation_.Require(logprobs.position == wanted.next && logprobs.size() >= 1 &&
+                              logprobs.size() <= std::min(kMaxPromptLogprobs, end - wanted.next),
+                          logprobs.size(), " prompt logprobs from position ", logprobs.position,
+                          " on for ", Text(session), ": the next is ", wanted.next, " of ", end)) {
+    return;
+  }
+  const size_t n = static_cast<size_t>(logprobs.size());
+  bool equal = logprobs.raw_top.size() == n * static_cast<size_t>(wanted.num_raw_top) &&
+               logprobs.reported.size() == n * wanted.report_ids.size() &&
+               logprobs.raw_max.size() == n && logprobs.raw_total.size() == n;
+  for (size_t i = 0; equal && i < n; ++i) {
+    const int32_t position = wanted.next + static_cast<int32_t>(i);
+    const uint64_t row = wanted.rows[static_cast<size_t>(position - wanted.first)];
+    const kernels::RawEntry& token = logprobs.tokens[i];
+    equal = token.id == wanted.tokens[static_cast<size_t>(position)] &&
+            token.raw == FakeLogit(row, token.id) && logprobs.raw_total[i] == row;
+    for (size_t r = 0; equal && r < wanted.report_ids.size(); ++r) {
+      equal = logprobs.reported[i * wanted.report_ids.size() + r].id == wanted.report_ids[r];
+    }
+  }
+  violation_.Require(equal, "the prompt logprobs from position ", wanted.next, " on of ",
+                     Text(session), " are of other rows, or not as asked");
+  counters_.Add(Counter::kPromptLogprobs, logprobs.size());
+  if (wanted.number.has_value() && *wanted.number != session.handle.number) {
+    counters_.Add(Counter::kPromptLogprobsMoved);
+  }
+  wanted.number = session.handle.number;
+  wanted.next += logprobs.size();
+  if (wanted.next == end) wanted_prompts_.erase(found);
+}
+
 void Monitor::OnCandidates(const CandidatesEvent& event, Session* session) {
   const int32_t held = session->held.size();
   const int32_t ahead = held - session->confirmed;
   violation_.Require(session->is_admitted, "Candidates before Opened for ", Text(*session));
+  violation_.Require(!wanted_prompts_.contains(session->group),
+                     "Candidates before all prompt logprobs for ", Text(*session));
   violation_.Require(event.epoch == session->epoch, "Candidates of epoch ", event.epoch,
                      " in epoch ", session->epoch, " for ", Text(*session));
   if (!violation_.Require(event.position == held && !session->undecided, "Candidates for position ",
@@ -253,6 +300,8 @@ void Monitor::NotePages(Session* session) {
 // Tokens can only be found where an earlier session with the same salt had confirmed them.
 void Monitor::CheckHit(int32_t cached, const Session& session) {
   if (cached == 0) return;
+  violation_.Require(cached <= session.most_cached, cached, " cached tokens for ", Text(session),
+                     ", which wants the rows from ", session.most_cached, " on");
   const bool may_hit = features_.has(Feature::kCache) && options_.prefix_cache && session.use_cache;
   violation_.Require(may_hit, cached, " cached tokens for ", Text(session),
                      ", which uses no cache");

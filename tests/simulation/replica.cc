@@ -133,6 +133,13 @@ void Replica::Open(std::vector<int32_t> indices) {
   open.drafts = first.spec.drafts;
   open.use_cache = first.spec.use_cache;
   open.salt = first.spec.salt;
+  // What has come of the request, for whichever choice, is not asked for again.
+  const int32_t next = prompt_next_.try_emplace(first.spec.id, 1).first->second;
+  if (first.spec.prompt_logprobs && next < open.prompt_length) {
+    open.prompt_logprobs_from = next;
+    open.prompt_raw_top = first.spec.prompt_raw_top;
+    if (next > 1) counters_.Add(Counter::kPromptLogprobsAgain);
+  }
   if (first.spec.patience > 0) open.deadline = first.first_opened + first.spec.patience;
   for (const int32_t index : indices) {
     Sequence& sequence = *sequences_[index];
@@ -218,6 +225,11 @@ void Replica::OnEvent(const EngineEvent& event) {
   if (std::holds_alternative<OpenedEvent>(event)) {
     sequence->is_admitted = true;
     DecideBlindly(sequence);
+  } else if (const auto* prompt = std::get_if<PromptLogprobsEvent>(&event)) {
+    int32_t& next = prompt_next_[sequence->spec.id];
+    violation_.Require(prompt->logprobs.position <= next, "prompt logprobs from position ",
+                       prompt->logprobs.position, " on: the next is ", next);
+    next = std::max(next, prompt->logprobs.position + prompt->logprobs.size());
   } else if (const auto* candidates = std::get_if<CandidatesEvent>(&event)) {
     OnCandidates(*candidates, sequence);
   } else if (const auto* fetched = std::get_if<FetchedEvent>(&event)) {

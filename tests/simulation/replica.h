@@ -125,6 +125,8 @@ class Replica final {
   int32_t num_active_ = 0;
   std::vector<std::unique_ptr<Sequence>> sequences_;
   std::map<uint64_t, int32_t> by_number_;  // of this stream, not closed
+  // Of each request (SequenceSpec::id): the first position whose prompt logprobs have not come.
+  std::map<uint64_t, int32_t> prompt_next_;
 };
 
 }  // namespace tandem::test

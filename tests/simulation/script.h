@@ -29,6 +29,8 @@ struct SequenceSpec {
   int32_t drafts = 0;
   bool use_cache = true;
   std::string salt;
+  bool prompt_logprobs = false;
+  int32_t prompt_raw_top = 0;
 };
 
 class Script final {

@@ -18,8 +18,9 @@ struct CommandText {
     return absl::StrCat("open ", HandleText(open.first), " choices ", open.choices, " tokens ",
                         open.tokens.size(), " prompt ", open.prompt_length, " max_new ",
                         open.max_new, " run_ahead ", open.run_ahead, " drafts ", open.drafts,
-                        " priority ", open.priority, " age ", open.age,
-                        open.use_cache ? "" : " no cache", " salt '", open.salt, "'");
+                        " prompt logprobs from ", open.prompt_logprobs_from, " priority ",
+                        open.priority, " age ", open.age, open.use_cache ? "" : " no cache",
+                        " salt '", open.salt, "'");
   }
   std::string operator()(const ExtendCommand& extend) const {
     return absl::StrCat("extend ", HandleText(extend.handle), " at ", extend.position, " epoch ",
@@ -41,6 +42,10 @@ struct EventText {
   std::string operator()(const PrefillEvent& event) const {
     return absl::StrCat("Prefill ", HandleText(event.handle), " ", event.done, " of ", event.total,
                         " cached ", event.cached);
+  }
+  std::string operator()(const PromptLogprobsEvent& event) const {
+    return absl::StrCat("PromptLogprobs ", HandleText(event.handle), " at ",
+                        event.logprobs.position, ": ", event.logprobs.size());
   }
   std::string operator()(const CandidatesEvent& event) const {
     return absl::StrCat("Candidates ", HandleText(event.handle), " at ", event.position, " epoch ",

@@ -165,6 +165,11 @@ std::vector<SequenceSpec> Workload::Next() {
   spec.use_cache = !random_.Percent(10);
   if (random_.Percent(20)) spec.salt = random_.Percent(50) ? "a" : std::string(kMaxSalt, 'b');
 
+  if (features_.has(Feature::kPromptLogprobs) && random_.Percent(15)) {
+    spec.prompt_logprobs = true;
+    spec.prompt_raw_top = static_cast<int32_t>(random_.Below(4));
+  }
+
   int32_t choices = 1;
   if (features_.has(Feature::kChoices) && random_.Percent(20)) {
     choices = static_cast<int32_t>(

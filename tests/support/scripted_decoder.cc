@@ -7,7 +7,9 @@
 #include "engine/text/byte_alphabet.h"
 #include "engine/text/tokenizer_data.h"
 #include "kernels/draw/candidates.h"
+#include "kernels/draw/order.h"
 #include "services/common/decode_codec.h"
+#include "services/common/prompt_logprobs_codec.h"
 
 namespace tandem::test {
 namespace {
@@ -100,6 +102,7 @@ pb::Hello ScriptedDecoder::Hello() const {
   hello.set_max_choices(16);
   hello.set_max_salt_bytes(64);
   hello.mutable_max_retain()->set_seconds(600);
+  if (options_.prompt_logprobs) hello.add_features(kPromptLogprobsFeature);
   return hello;
 }
 
@@ -180,6 +183,7 @@ void ScriptedDecoder::Admit(Events* out) {
     sequence.confirmed = sequence.next = static_cast<int32_t>(sequence.tokens.size());
     out->emplace_back().mutable_opened()->set_handle(handle);
   }
+  if (open.has_prompt_logprobs()) SendPromptLogprobs(open, out);
   for (int32_t i = 0; i < open.choices(); ++i) {
     const uint64_t handle = open.first_handle() + i;
     if (sequences_.count(handle) == 0) continue;
@@ -191,6 +195,45 @@ void ScriptedDecoder::Admit(Events* out) {
       prefill->set_total_tokens(open.total_tokens());
     }
     Advance(handle, out);
+  }
+}
+
+void ScriptedDecoder::SendPromptLogprobs(const pb::Open& open, Events* out) {
+  const int32_t first = open.prompt_logprobs().first_position();
+  if (first < 1 || first >= open.prompt_length() || !options_.prompt_logprobs) {
+    errors.push_back("an Open wants logprobs of its prompt from " + std::to_string(first) + " on");
+  }
+  const auto live = sequences_.lower_bound(open.first_handle());
+  if (live == sequences_.end()) return;
+  SamplingParameters raw_only;
+  raw_only.want_raw = true;
+  raw_only.num_raw_top = open.prompt_logprobs().num_raw_top();
+  raw_only.report_ids = live->second.sampling.report_ids;
+  const std::span<const int32_t> prompt =
+      std::span(live->second.tokens).first(open.prompt_length());
+  for (int32_t begin = first; begin < open.prompt_length(); begin += options_.prompt_chunk) {
+    PromptLogprobs part;
+    part.position = begin;
+    const int32_t end = std::min(begin + options_.prompt_chunk, open.prompt_length());
+    for (int32_t position = begin; position < end; ++position) {
+      const std::vector<float> row = options_.rows(prompt.first(position));
+      const Candidates lists =
+          Decider(raw_only, 0, position, prompt.first(position), options_.vocab_size, defined_bits_)
+              .CandidatesFromRow(row);
+      kernels::RawEntry token{prompt[position], row[prompt[position]], 0};
+      for (int32_t id = 0; id < options_.vocab_size; ++id) {
+        token.raw_rank += kernels::ComesBefore(row[id], id, token.raw, token.id) ? 1 : 0;
+      }
+      part.tokens.push_back(token);
+      part.num_raw_top = lists.summary.num_raw_top;
+      part.num_reported = lists.summary.num_reported;
+      part.raw_top.insert(part.raw_top.end(), lists.raw_top.begin(), lists.raw_top.end());
+      part.reported.insert(part.reported.end(), lists.reported.begin(), lists.reported.end());
+      part.raw_max.push_back(lists.summary.raw_max);
+      part.raw_total.push_back(lists.summary.raw_total);
+    }
+    out->emplace_back().mutable_prompt_logprobs()->set_handle(live->first);
+    ToProto(part, out->back().mutable_prompt_logprobs());
   }
 }
 

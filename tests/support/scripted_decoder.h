@@ -44,7 +44,9 @@ struct ScriptedDecoderOptions {
   int32_t context_length = 512;
   int32_t max_rewind = 128;
   TokenizerData tokenizer = SmallTokenizer();
-  int32_t prefill_chunk = 0;  // > 0: Prefill events after each so many tokens
+  int32_t prefill_chunk = 0;    // > 0: Prefill events after each so many tokens
+  int32_t prompt_chunk = 3;     // positions of a PromptLogprobs event
+  bool prompt_logprobs = true;  // a feature of it
   // Changes a Candidates message before it is sent.
   std::function<void(decode::v1::Candidates*)> tamper;
   // Opens are refused with this detail.
@@ -93,6 +95,8 @@ class ScriptedDecoder final {
   void Open(const decode::v1::Open& command);
   void OpenMore(const decode::v1::OpenMore& command, Events* out);
   void Admit(Events* out);
+  // What Open wants to know of its prompt, for its first live handle.
+  void SendPromptLogprobs(const decode::v1::Open& open, Events* out);
   void Extend(const decode::v1::Extend& command, Events* out);
   void Fetch(const decode::v1::Fetch& command, Events* out);
   // Sends candidates as far as run-ahead allows.

@@ -41,6 +41,20 @@ TEST(KvCachePrefix, AHitEndsWhereTheTokensDiffer) {
   cache.Release(&first, 0);
 }
 
+TEST(KvCachePrefix, NoMoreIsFoundThanTheRequestTakes) {
+  KvCache cache(Options({{0, 20}}));
+  const std::vector<int32_t> prompt = Tokens(200);
+  PageTable first = Compute(&cache, prompt);
+  for (const auto& [most, expected] :
+       {std::pair{0, 0}, {63, 0}, {64, 64}, {127, 64}, {128, 128}, {199, 192}, {500, 192}}) {
+    std::vector<PageCopy> copies;
+    KvCache::Admission got = cache.Admit({prompt, 200, 1, true, "", most}, &copies);
+    EXPECT_EQ(got.cached_tokens, expected) << most;
+    cache.Release(&got.tables[0], 0);
+  }
+  cache.Release(&first, 0);
+}
+
 TEST(KvCachePrefix, OnlyFinalTokensAreIndexed) {
   KvCache cache(Options({{0, 20}}));
   PageTable table = std::move(Admit(&cache, Tokens(200), 200).tables[0]);

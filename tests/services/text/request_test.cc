@@ -52,6 +52,9 @@ TEST_F(RequestTest, DefaultsAreThoseOfTheContract) {
   EXPECT_EQ(checked->run_ahead, kRunAhead);
   EXPECT_EQ(checked->request_id, "00000000000012340000000000001234");
   EXPECT_FALSE(checked->logprobs);
+  EXPECT_FALSE(checked->WantsPromptLogprobs());
+  EXPECT_FALSE(checked->Echoes());
+  EXPECT_EQ(checked->stream_interval, 1);
   EXPECT_FALSE(checked->ignore_eos);
 }
 
@@ -209,6 +212,20 @@ TEST_F(RequestTest, B047_B049_B065_B127_B129_BadFieldsAreRefusedByNameValueAndLi
       {[&](R& r) { r.mutable_response()->set_logprobs(-1); }, {"response.logprobs", "-1", "0"}},
       {[&](R& r) { r.mutable_response()->add_report_ids(1); },
        {"response.report_ids", "1", "response.logprobs"}},
+      {[&](R& r) { r.mutable_response()->set_prompt_logprobs(21); },
+       {"response.prompt_logprobs", "21", "20"}},
+      {[&](R& r) { r.mutable_response()->set_prompt_logprobs(-1); },
+       {"response.prompt_logprobs", "-1", "0"}},
+      {[&](R& r) {
+         r.mutable_response()->set_echo(true);
+         v1::Message* message = r.mutable_chat()->add_messages();
+         message->set_role("user");
+       },
+       {"response.echo", "chat"}},
+      {[&](R& r) { r.mutable_response()->set_stream_interval(0); },
+       {"response.stream_interval", "0", "1024"}},
+      {[&](R& r) { r.mutable_response()->set_stream_interval(1025); },
+       {"response.stream_interval", "1025", "1024"}},
       // B049
       {[&](R& r) {
          r.mutable_response()->set_logprobs(0);
@@ -286,6 +303,32 @@ TEST_F(RequestTest, B047_B049_B065_B127_B129_BadFieldsAreRefusedByNameValueAndLi
 TEST_F(RequestTest, B035_ATopKBeyondTheVocabularyIsTheVocabulary) {
   request_.mutable_sampling()->set_top_k(1'000'000);
   EXPECT_TRUE(Check().ok());
+}
+
+TEST_F(RequestTest, LogprobsOfAPromptAreRefusedWhereNoWorkerGivesThem) {
+  decoder_.options().prompt_logprobs = false;
+  model_ = ModelOf(decoder_.Hello(), decoder_.options().tokenizer);
+  request_.mutable_response()->set_echo(true);
+  EXPECT_TRUE(Check().ok());
+  request_.mutable_response()->set_logprobs(0);
+  EXPECT_THAT(std::string(Check().status().message()), HasSubstr("response.echo"));
+  request_.mutable_response()->set_echo(false);
+  request_.mutable_response()->set_prompt_logprobs(0);
+  EXPECT_THAT(std::string(Check().status().message()), HasSubstr("response.prompt_logprobs"));
+  EXPECT_TRUE(absl::IsInvalidArgument(Check().status()));
+}
+
+TEST_F(RequestTest, AnEchoIsRefusedBeyondItsBytesInAllChoices) {
+  decode::v1::Hello hello = decoder_.Hello();
+  hello.set_context_length(1 << 20);
+  model_ = ModelOf(hello, decoder_.options().tokenizer);
+  request_.set_prompt(std::string(70'000, '?'));
+  request_.mutable_response()->set_echo(true);
+  request_.mutable_sampling()->set_n(14);
+  EXPECT_TRUE(Check().ok()) << Check().status();
+  request_.mutable_sampling()->set_n(15);
+  EXPECT_THAT(std::string(Check().status().message()),
+              AllOf(HasSubstr("response.echo"), HasSubstr("1050000"), HasSubstr("1048576")));
 }
 
 TEST_F(RequestTest, TheLastTokenOfTheContextMayBeAskedFor) {

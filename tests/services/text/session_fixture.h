@@ -42,6 +42,7 @@ struct ChoiceResult {
   std::vector<int32_t> token_ids;
   std::vector<v1::PositionLogprobs> logprobs;
   std::vector<v1::Finished> finished;
+  v1::Delta echo;  // its deltas, joined
 };
 
 class Conversation final {
@@ -141,12 +142,14 @@ class Conversation final {
   std::map<int32_t, ChoiceResult> choices;
   std::vector<v1::Started> started;
   std::vector<v1::Progress> progress;
+  std::vector<v1::PositionLogprobs> prompt;  // of its positions from 1 on
   std::vector<decode::v1::Command> sent;
 
  private:
   static uint64_t HandleOf(const decode::v1::Event& event) {
     if (event.has_opened()) return event.opened().handle();
     if (event.has_prefill()) return event.prefill().handle();
+    if (event.has_prompt_logprobs()) return event.prompt_logprobs().handle();
     if (event.has_candidates()) return event.candidates().handle();
     if (event.has_fetched()) return event.fetched().handle();
     return event.closed().handle();
@@ -170,12 +173,24 @@ class Conversation final {
     } else if (message.has_delta()) {
       const v1::Delta& delta = message.delta();
       ChoiceResult& choice = choices[delta.choice()];
+      if (delta.echo()) {
+        EXPECT_TRUE(choice.deltas.empty()) << "an echo behind output";
+        choice.echo.mutable_text()->append(delta.text());
+        choice.echo.mutable_token_ids()->MergeFrom(delta.token_ids());
+        choice.echo.mutable_logprobs()->MergeFrom(delta.logprobs());
+        return;
+      }
       EXPECT_TRUE(choice.finished.empty()) << "a delta behind Finished: " << delta.text();
       choice.text += delta.text();
       choice.deltas.push_back(delta.text());
       choice.token_ids.insert(choice.token_ids.end(), delta.token_ids().begin(),
                               delta.token_ids().end());
       for (const auto& logprobs : delta.logprobs()) choice.logprobs.push_back(logprobs);
+    } else if (message.has_prompt_logprobs()) {
+      const v1::PromptLogprobs& part = message.prompt_logprobs();
+      EXPECT_EQ(part.first_position(), static_cast<int32_t>(prompt.size()) + 1);
+      for (const auto& [index, result] : choices) EXPECT_TRUE(result.deltas.empty());
+      prompt.insert(prompt.end(), part.positions().begin(), part.positions().end());
     } else {
       choices[message.finished().choice()].finished.push_back(message.finished());
     }

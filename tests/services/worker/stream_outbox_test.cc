@@ -114,6 +114,37 @@ TEST_F(StreamOutboxTest, TheBoundIsNoLessThanWhatTheListsTakeOnTheWire) {
   EXPECT_GT(TakeFrames().size(), 1u);
 }
 
+TEST_F(StreamOutboxTest, FramesOfTheLargestPromptLogprobsKeepTheLimit) {
+  PromptLogprobsEvent event;
+  event.handle = Handle(std::numeric_limits<uint64_t>::max());
+  PromptLogprobs& logprobs = event.logprobs;
+  logprobs.num_raw_top = kernels::kMaxRawTop;
+  logprobs.num_reported = kernels::kMaxReported;
+  for (int32_t i = 0; i < kMaxPromptLogprobs; ++i) {
+    logprobs.tokens.push_back({i, 1.5f, i});
+    logprobs.raw_max.push_back(1.5f);
+    logprobs.raw_total.push_back(~uint64_t{0});
+    logprobs.raw_top.insert(logprobs.raw_top.end(), kernels::kMaxRawTop, {1, 1.5f, 0});
+    logprobs.reported.insert(logprobs.reported.end(), kernels::kMaxReported, {1, 1.5f, 0});
+  }
+  // A row that waits keeps room for its chunk in each frame.
+  ASSERT_TRUE(Push(Row(1, 10, 3 * kChunkValues)));
+  for (int32_t i = 0; i < 10; ++i) {
+    logprobs.position = INT32_MAX - i;
+    ASSERT_TRUE(Push(event));
+  }
+  int32_t next = INT32_MAX;
+  for (const auto& frame : TakeFrames()) {
+    for (const auto& sent : frame.events()) {
+      if (sent.has_prompt_logprobs()) {
+        EXPECT_EQ(sent.prompt_logprobs().first_position(), next--);
+        EXPECT_EQ(sent.prompt_logprobs().reported_ranks_size(), 64 * 64);
+      }
+    }
+  }
+  EXPECT_EQ(next, INT32_MAX - 10);
+}
+
 TEST_F(StreamOutboxTest, ARowIsCutIntoChunksThatOtherEventsPassBetween) {
   const int32_t count = 3 * kChunkValues + 5;
   ASSERT_TRUE(Push(Row(1, 10, count)));

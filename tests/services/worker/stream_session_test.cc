@@ -100,6 +100,24 @@ class StreamSessionTest : public ::testing::Test {
   pb::DecodeRequest frame_;
 };
 
+TEST_F(StreamSessionTest, AnOpenAsksForTheLogprobsOfItsPrompt) {
+  AddOpen(1);
+  pb::Open* open = AddOpen(2);
+  open->mutable_prompt_logprobs()->set_first_position(2);
+  open->mutable_prompt_logprobs()->set_num_raw_top(5);
+  EXPECT_TRUE(Send().ok());
+  const std::vector<EngineCommand> commands = TakeCommands();
+  ASSERT_EQ(commands.size(), 2u);
+  EXPECT_EQ(std::get<OpenCommand>(commands[0]).prompt_logprobs_from, 0);
+  EXPECT_EQ(std::get<OpenCommand>(commands[1]).prompt_logprobs_from, 2);
+  EXPECT_EQ(std::get<OpenCommand>(commands[1]).prompt_raw_top, 5);
+}
+
+TEST_F(StreamSessionTest, LogprobsOfAPromptFromBeforeItsSecondTokenAreRefused) {
+  AddOpen(1)->mutable_prompt_logprobs()->set_num_raw_top(5);
+  ExpectRefused("prompt_logprobs.first_position is 0: it must be 1 to 3");
+}
+
 TEST_F(StreamSessionTest, AnOpenBecomesTheEnginesCommand) {
   pb::Open* open = AddOpen(5, 3, 2);
   open->set_first_choice(6);
