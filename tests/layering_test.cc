@@ -175,7 +175,9 @@ TEST(Layering, CudaHeadersStayInKernelsCudaAndRpcHeadersInServices) {
     if (rpc) {
       const bool service =
           StartsWith(include.file, "services/") || StartsWith(include.file, "tests/services/") ||
-          StartsWith(include.file, "tests/support/") || StartsWith(include.file, "tests/e2e/");
+          StartsWith(include.file, "tests/support/") || StartsWith(include.file, "tests/e2e/") ||
+          StartsWith(include.file, "tests/bench/text_tier_") ||
+          StartsWith(include.file, "tests/bench/canned_worker");
       EXPECT_TRUE(service) << include.file << " includes " << include.target;
     }
   }

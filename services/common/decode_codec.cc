@@ -193,47 +193,63 @@ void ToProto(const Candidates& candidates, pb::Lists* out) {
   if (summary.raw_total != 0) RawToProto(candidates, out->mutable_raw());
 }
 
-absl::StatusOr<Candidates> FromProto(const pb::Lists& lists, int32_t vocab_size) {
+absl::Status FromProto(const pb::Lists& lists, int32_t vocab_size, Candidates* out) {
   RETURN_IF_ERROR(CheckLists(lists, vocab_size));
-  Candidates out;
-  out.top.reserve(lists.top_ids_size());
+  out->top.clear();
+  out->perturbed.clear();
+  out->raw_top.clear();
+  out->reported.clear();
+  out->summary = {};
+  out->top.reserve(lists.top_ids_size());
   for (int i = 0; i < lists.top_ids_size(); ++i) {
-    out.top.push_back(
+    out->top.push_back(
         {static_cast<int32_t>(lists.top_ids(i)), lists.top_raw(i), lists.top_adjusted(i), -1});
   }
-  out.perturbed.reserve(lists.perturbed_ids_size());
+  out->perturbed.reserve(lists.perturbed_ids_size());
   for (int i = 0; i < lists.perturbed_ids_size(); ++i) {
-    out.perturbed.push_back({static_cast<int32_t>(lists.perturbed_ids(i)), lists.perturbed_raw(i),
-                             lists.perturbed_adjusted(i), lists.perturbed_values(i),
-                             static_cast<int32_t>(lists.perturbed_ranks(i)), -1,
-                             lists.perturbed_mass_above(i)});
+    out->perturbed.push_back({static_cast<int32_t>(lists.perturbed_ids(i)), lists.perturbed_raw(i),
+                              lists.perturbed_adjusted(i), lists.perturbed_values(i),
+                              static_cast<int32_t>(lists.perturbed_ranks(i)), -1,
+                              lists.perturbed_mass_above(i)});
   }
-  out.summary.num_top = lists.top_ids_size();
-  out.summary.num_perturbed = lists.perturbed_ids_size();
-  out.summary.num_in_row = lists.num_in_row();
-  out.summary.first_nonfinite = -1;
-  out.summary.row_max = lists.row_max();
-  out.summary.next_perturbed = lists.next_perturbed();
-  out.summary.total_weight = lists.total_weight();
-  out.summary.top_k_weight = lists.top_k_weight();
-  out.summary.drawn = -1;
+  out->summary.num_top = lists.top_ids_size();
+  out->summary.num_perturbed = lists.perturbed_ids_size();
+  out->summary.num_in_row = lists.num_in_row();
+  out->summary.first_nonfinite = -1;
+  out->summary.row_max = lists.row_max();
+  out->summary.next_perturbed = lists.next_perturbed();
+  out->summary.total_weight = lists.total_weight();
+  out->summary.top_k_weight = lists.top_k_weight();
+  out->summary.drawn = -1;
   if (lists.has_raw()) {
     RETURN_IF_ERROR(CheckRaw(lists, vocab_size));
-    RawFromProto(lists.raw(), &out);
+    RawFromProto(lists.raw(), out);
   }
-  return out;
+  return absl::OkStatus();
 }
 
-absl::StatusOr<Candidates> FromProto(const pb::Candidates& message, int32_t vocab_size) {
+absl::Status FromProto(const pb::Candidates& message, int32_t vocab_size, Candidates* out) {
   if (!message.has_lists()) return InvalidArgument("candidates have no lists");
-  ASSIGN_OR_RETURN(Candidates out, FromProto(message.lists(), vocab_size));
+  RETURN_IF_ERROR(FromProto(message.lists(), vocab_size, out));
   if (message.has_drawn()) {
     if (message.drawn() >= static_cast<uint32_t>(vocab_size)) {
       return InvalidArgument("drawn is ", message.drawn(), ": the vocabulary has ", vocab_size,
                              " ids");
     }
-    out.summary.drawn = static_cast<int32_t>(message.drawn());
+    out->summary.drawn = static_cast<int32_t>(message.drawn());
   }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<Candidates> FromProto(const pb::Lists& lists, int32_t vocab_size) {
+  Candidates out;
+  RETURN_IF_ERROR(FromProto(lists, vocab_size, &out));
+  return out;
+}
+
+absl::StatusOr<Candidates> FromProto(const pb::Candidates& message, int32_t vocab_size) {
+  Candidates out;
+  RETURN_IF_ERROR(FromProto(message, vocab_size, &out));
   return out;
 }
 

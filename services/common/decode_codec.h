@@ -48,6 +48,11 @@ absl::StatusOr<Candidates> FromProto(const decode::v1::Lists& lists, int32_t voc
 // With `drawn`. Position and epoch are left to the caller.
 absl::StatusOr<Candidates> FromProto(const decode::v1::Candidates& message, int32_t vocab_size);
 
+// The same, into *out, whatever it holds; it allocates nothing where *out has room. After an error
+// *out is of no meaning.
+absl::Status FromProto(const decode::v1::Lists& lists, int32_t vocab_size, Candidates* out);
+absl::Status FromProto(const decode::v1::Candidates& message, int32_t vocab_size, Candidates* out);
+
 // FromProto checks the parallel arrays; ranges are Validate's.
 void ToProto(const SamplingParameters& parameters, decode::v1::DrawParameters* out);
 absl::StatusOr<SamplingParameters> FromProto(const decode::v1::DrawParameters& message);

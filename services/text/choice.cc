@@ -76,12 +76,12 @@ void Choice::OnCandidates(const pb::Candidates& event, Nanos now, SessionOutput*
         absl::StrCat("candidates for position ", event.position(), " behind one without a draw"),
         now, out);
   }
-  auto candidates = FromProto(event, request_.model->vocab_size);
-  if (!candidates.ok()) return Broken(std::string(candidates.status().message()), now, out);
+  Pending& pending = pending_.push_back();
+  const absl::Status status = FromProto(event, request_.model->vocab_size, &pending.candidates);
+  if (!status.ok()) return Broken(std::string(status.message()), now, out);
   if (first_candidates_at_ < 0) first_candidates_at_ = now;
-  pending_.push_back({.position = event.position(),
-                      .drawn = candidates->summary.drawn,
-                      .candidates = *std::move(candidates)});
+  pending.position = event.position();
+  pending.drawn = pending.candidates.summary.drawn;
   DecideWhatIsPending(now, out);
 }
 
@@ -125,8 +125,9 @@ void Choice::Act(const Decision& decision, Nanos now, SessionOutput* out) {
 }
 
 pb::Command* Choice::AddCommand(SessionOutput* out) const {
-  out->commands.push_back({.connection = connection_});
-  return &out->commands.back().command;
+  WorkerCommand& command = out->commands.emplace_back();
+  command.connection = connection_;
+  return &command.command;
 }
 
 pb::Fetch* Choice::AddFetch(SessionOutput* out) {
@@ -166,9 +167,9 @@ void Choice::OnFetched(const pb::Fetched& event, Nanos now, SessionOutput* out) 
   if (!event.has_more() || fetching_row_) {
     return Broken("a Fetched that is not what was asked for", now, out);
   }
-  auto candidates = FromProto(event.more(), request_.model->vocab_size);
-  if (!candidates.ok()) return Broken(std::string(candidates.status().message()), now, out);
-  pending_.front().candidates = *std::move(candidates);
+  const absl::Status status =
+      FromProto(event.more(), request_.model->vocab_size, &pending_.front().candidates);
+  if (!status.ok()) return Broken(std::string(status.message()), now, out);
   Act(decider_.DecideFromCandidates(pending_.front().candidates), now, out);
   DecideWhatIsPending(now, out);
 }

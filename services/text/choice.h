@@ -38,7 +38,6 @@
 #pragma once
 
 #include <cstdint>
-#include <deque>
 #include <optional>
 #include <vector>
 
@@ -47,6 +46,7 @@
 #include "engine/sampling/decision.h"
 #include "services/text/logprobs.h"
 #include "services/text/output_text.h"
+#include "services/text/recycled.h"
 #include "services/text/replay.h"
 #include "services/text/request.h"
 #include "tandem/decode/v1/decode.pb.h"
@@ -59,11 +59,19 @@ struct WorkerCommand {
   decode::v1::Command command;
 };
 
-// What a session asks of the world in answer to one input, in order.
+inline void Reuse(WorkerCommand* command) { Reuse(&command->command); }
+
+// What a session asks of the world in answer to one input, in order. To be used again: once warm,
+// an input that decides a token allocates nothing.
 struct SessionOutput {
-  std::vector<WorkerCommand> commands;         // for its workers
-  std::vector<v1::GenerateResponse> messages;  // for its client
-  bool unplaced = false;                       // a choice has left its worker
+  RecycledVector<WorkerCommand> commands;         // for its workers
+  RecycledVector<v1::GenerateResponse> messages;  // for its client
+  bool unplaced = false;                          // a choice has left its worker
+  void clear() {
+    commands.clear();
+    messages.clear();
+    unplaced = false;
+  }
 };
 
 class Choice final {
@@ -173,8 +181,8 @@ class Choice final {
 
   OutputText output_;
   Decider decider_;
-  std::deque<Pending> pending_;  // in position order; the first is the next to be decided
-  int32_t fetch_top_ = 0;        // sizes of the lists that were asked for
+  RecycledQueue<Pending> pending_;  // in position order; the first is the next to be decided
+  int32_t fetch_top_ = 0;           // sizes of the lists that were asked for
   int32_t fetch_perturbed_ = 0;
   bool fetching_row_ = false;
   bool by_row_ = false;     // after a fault

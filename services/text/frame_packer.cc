@@ -6,7 +6,7 @@
 
 namespace tandem::text {
 
-std::vector<uint64_t> FramePacker::Add(int32_t shard, std::vector<decode::v1::Command> commands) {
+std::vector<uint64_t> FramePacker::Add(int32_t shard, std::span<decode::v1::Command> commands) {
   std::vector<uint64_t> first_handles;
   for (decode::v1::Command& command : commands) {
     if (command.has_open()) {
@@ -21,23 +21,32 @@ std::vector<uint64_t> FramePacker::Add(int32_t shard, std::vector<decode::v1::Co
       TANDEM_CHECK(!first_handles.empty()) << "OpenMore without its Open";
       command.mutable_open_more()->set_first_handle(first_handles.back());
     }
-    commands_.push_back(std::move(command));
+    if (spare_.empty()) spare_.push_back(std::make_unique<decode::v1::Command>());
+    spare_.back()->Swap(&command);
+    waiting_.push_back() = std::move(spare_.back());
+    spare_.pop_back();
   }
   return first_handles;
 }
 
-decode::v1::DecodeRequest FramePacker::Next() {
+void FramePacker::Next(decode::v1::DecodeRequest* frame) {
   TANDEM_CHECK(!empty()) << "no command";
-  decode::v1::DecodeRequest frame;
+  auto& commands = *frame->mutable_commands();
+  // Not Clear, which would free what they hold.
+  while (!commands.empty()) spare_.emplace_back(commands.ReleaseLast());
   int64_t bytes = 0;
-  while (!commands_.empty()) {
-    const int64_t size = static_cast<int64_t>(commands_.front().ByteSizeLong()) + 8;
+  while (!waiting_.empty()) {
+    const int64_t size = static_cast<int64_t>(waiting_.front()->ByteSizeLong()) + 8;
     if (bytes > 0 && bytes + size > kTargetBytes) break;
     bytes += size;
-    *frame.add_commands() = std::move(commands_.front());
-    commands_.pop_front();
+    commands.AddAllocated(waiting_.front().release());
+    waiting_.pop_front();
   }
-  return frame;
+}
+
+void FramePacker::Clear() {
+  waiting_.clear();
+  spare_.clear();
 }
 
 }  // namespace tandem::text

@@ -4,13 +4,18 @@
 // itself says which shard it belongs to: block = handle / kHandlesPerOpen, shard = block mod
 // shards.
 //
+// Commands are swapped in, and swapped back once their frame was written, so that Extends go round
+// and nothing is allocated for them.
+//
 // Not thread-safe.
 #pragma once
 
 #include <cstdint>
-#include <deque>
+#include <memory>
+#include <span>
 #include <vector>
 
+#include "services/text/recycled.h"
 #include "tandem/decode/v1/decode.pb.h"
 
 namespace tandem::text {
@@ -31,19 +36,22 @@ class FramePacker final {
   // Some Open had it, so that an event for it may be real.
   bool Given(uint64_t handle) const { return BlockOf(handle) <= last_block_; }
 
-  // Appends. An Open, and the OpenMores behind it, get the next block of the shard. Returns the
-  // Opens' first handles.
-  std::vector<uint64_t> Add(int32_t shard, std::vector<decode::v1::Command> commands);
+  // Appends; what they hold then is of no meaning. An Open, and the OpenMores behind it, get the
+  // next block of the shard. Returns the Opens' first handles.
+  std::vector<uint64_t> Add(int32_t shard, std::span<decode::v1::Command> commands);
 
-  bool empty() const { return commands_.empty(); }
-  // The next frame: at least one command, and no more than fit. REQUIRES !empty().
-  decode::v1::DecodeRequest Next();
-  void Clear() { commands_.clear(); }
+  bool empty() const { return waiting_.empty(); }
+  // Makes it the next frame: at least one command, and no more than fit. *frame: on the heap, empty
+  // or an earlier one of this packer. REQUIRES !empty().
+  void Next(decode::v1::DecodeRequest* frame);
+  // Forgets what waits.
+  void Clear();
 
  private:
   const uint64_t num_shards_;
   uint64_t last_block_ = 0;
-  std::deque<decode::v1::Command> commands_;
+  RecycledQueue<std::unique_ptr<decode::v1::Command>> waiting_;
+  std::vector<std::unique_ptr<decode::v1::Command>> spare_;  // with what they hold
 };
 
 }  // namespace tandem::text

@@ -38,13 +38,22 @@ void GenerateCall::SetShard(Shard* shard) {
   shard_ = shard;
 }
 
-bool GenerateCall::Write(v1::GenerateResponse message) {
+bool GenerateCall::Write(v1::GenerateResponse* message) {
   std::lock_guard lock(mutex_);
   if (cancelled_) return false;
-  outbox_.Add(std::move(message));
-  PumpLocked();
+  outbox_.Add(message);
   slow_ |= outbox_.full();
   return outbox_.full();
+}
+
+void GenerateCall::Flush() {
+  Shard* resume = nullptr;
+  {
+    std::lock_guard lock(mutex_);
+    PumpLocked();
+    resume = ResumeOwedLocked();
+  }
+  if (resume != nullptr) resume->Resume(key_);
 }
 
 void GenerateCall::Finish(absl::Status status) {
@@ -66,12 +75,15 @@ void GenerateCall::OnWriteDone(bool ok) {
     writing_ = false;
     if (!ok) outbox_.Clear();  // the client is gone; OnCancel says so to the shard
     PumpLocked();
-    if (slow_ && outbox_.drained()) {
-      slow_ = false;
-      resume = shard_;
-    }
+    resume = ResumeOwedLocked();
   }
   if (resume != nullptr) resume->Resume(key_);
+}
+
+Shard* GenerateCall::ResumeOwedLocked() {
+  if (!slow_ || !outbox_.drained()) return nullptr;
+  slow_ = false;
+  return shard_;
 }
 
 void GenerateCall::OnCancel() {
@@ -88,11 +100,11 @@ void GenerateCall::OnCancel() {
 
 void GenerateCall::PumpLocked() {
   if (writing_ || reactor_ == nullptr) return;
-  if (std::optional<v1::GenerateResponse> message = outbox_.Take()) {
+  if (outbox_.Take(&taken_)) {
     outgoing_.Clear();
     bool own_buffer = false;
-    const grpc::Status serialised = grpc::SerializationTraits<v1::GenerateResponse>::Serialize(
-        *message, &outgoing_, &own_buffer);
+    const grpc::Status serialised =
+        grpc::SerializationTraits<v1::GenerateResponse>::Serialize(taken_, &outgoing_, &own_buffer);
     TANDEM_CHECK(serialised.ok()) << serialised.error_message();
     writing_ = true;
     reactor_->StartWrite(&outgoing_);

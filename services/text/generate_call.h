@@ -30,7 +30,8 @@ class GenerateCall final : public ResponseSink, public std::enable_shared_from_t
   // Where the request goes; cancelling and resuming are sent there. Call before Submit.
   void SetShard(Shard* shard);
 
-  bool Write(v1::GenerateResponse message) override;
+  bool Write(v1::GenerateResponse* message) override;
+  void Flush() override;
   void Finish(absl::Status status) override;
   bool cancelled() const override;
 
@@ -40,6 +41,8 @@ class GenerateCall final : public ResponseSink, public std::enable_shared_from_t
   void OnWriteDone(bool ok);
   void OnCancel();
   void PumpLocked();
+  // The shard to be told that the client has caught up; null: none.
+  Shard* ResumeOwedLocked();
 
   const uint64_t key_;
   const std::function<void()> on_done_;
@@ -48,6 +51,7 @@ class GenerateCall final : public ResponseSink, public std::enable_shared_from_t
   Reactor* reactor_ = nullptr;  // null: the call is finished
   Shard* shard_ = nullptr;
   Outbox outbox_;
+  v1::GenerateResponse taken_;  // kept for its memory
   grpc::ByteBuffer outgoing_;
   std::optional<absl::Status> final_;
   bool writing_ = false;

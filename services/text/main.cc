@@ -63,6 +63,7 @@ int Main(int argc, char** argv) {
   });
   TextServerOptions options;
   options.listen = "127.0.0.1:7700";
+  options.shards = DefaultShards();
   std::string port_file;
   int drain_seconds = 30;
   CLI::App app("The text tier: text and sampling, on decode workers", "tandem-text");
@@ -71,7 +72,8 @@ int Main(int argc, char** argv) {
   app.add_option("--listen", options.listen, "host:port of the public API; port 0: any free one")
       ->capture_default_str();
   app.add_option("--port-file", port_file, "write the port that was bound to this file");
-  app.add_option("--shards", options.shards, "threads that own sessions")
+  app.add_option("--shards", options.shards,
+                 "threads that own sessions; default: one for every four cores, 1 to 8")
       ->capture_default_str()
       ->check(CLI::Range(1, kMaxShards));
   app.add_option("--max-requests", options.max_requests,

@@ -11,9 +11,8 @@
 #pragma once
 
 #include <cstdint>
-#include <deque>
-#include <optional>
 
+#include "services/text/recycled.h"
 #include "tandem/v1/generation.pb.h"
 
 namespace tandem::text {
@@ -24,9 +23,10 @@ class Outbox final {
   static constexpr int64_t kPauseBytes = 64 << 10;
   explicit Outbox(int64_t pause_bytes = kPauseBytes) : pause_bytes_(pause_bytes) {}
 
-  void Add(v1::GenerateResponse message);
-  // The next to be written; none: empty.
-  std::optional<v1::GenerateResponse> Take();
+  // Takes its content; what it holds then is of no meaning.
+  void Add(v1::GenerateResponse* message);
+  // The next to be written; what *message held is used again. False: empty.
+  bool Take(v1::GenerateResponse* message);
   void Clear();
 
   bool empty() const { return messages_.empty(); }
@@ -40,10 +40,10 @@ class Outbox final {
   static constexpr size_t kJoinedBytes = 256 << 10;
 
   // Joins a delta or replaces a progress. False: it stands alone.
-  bool Merge(v1::GenerateResponse& message);
+  bool Merge(v1::GenerateResponse* message);
 
   const int64_t pause_bytes_;
-  std::deque<v1::GenerateResponse> messages_;
+  RecycledVector<v1::GenerateResponse> messages_;  // a few
   int64_t bytes_ = 0;  // serialised size, about: that of the parts as they were added
 };
 

@@ -17,6 +17,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -32,11 +33,11 @@ class WorkerLink {
  public:
   virtual ~WorkerLink() = default;
   // Queues commands for the stream of this connection, to be sent together with whatever else
-  // waits. Each Open among them gets the next handles: the return value has their first ones, in
-  // the order of the Opens. None, if that connection is gone: then nothing was queued, and
-  // OnWorkerLost has been or will be called for it.
+  // waits; what they hold then is of no meaning. Each Open among them gets the next handles: the
+  // return value has their first ones, in the order of the Opens. None, if that connection is gone:
+  // then nothing was queued, and OnWorkerLost has been or will be called for it.
   virtual std::vector<uint64_t> Send(int32_t shard, uint64_t connection,
-                                     std::vector<decode::v1::Command> commands) = 0;
+                                     std::span<decode::v1::Command> commands) = 0;
   // Ends that connection, for a reason that only its sessions know; nothing if it is gone.
   virtual void Drop(uint64_t connection, const absl::Status& status) = 0;
 };

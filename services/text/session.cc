@@ -23,7 +23,7 @@ void Session::Begin(Nanos now, SessionOutput* out) {
   for (const auto& choice : choices_) choice->FinishIfComplete(now, &ends);
   if (ends.messages.empty()) return;
   Start(/*cached_tokens=*/0, out);
-  for (v1::GenerateResponse& message : ends.messages) out->messages.push_back(std::move(message));
+  for (v1::GenerateResponse& message : ends.messages) out->messages.emplace_back().Swap(&message);
 }
 
 std::optional<Session::Opening> Session::NextOpening(Nanos now) const {
@@ -61,8 +61,9 @@ Session::Opening Session::Open(const Opening& opening, uint64_t connection,
                                               now);
   }
   const auto add = [&] {
-    out->commands.push_back({.connection = connection});
-    return &out->commands.back().command;
+    WorkerCommand& command = out->commands.emplace_back();
+    command.connection = connection;
+    return &command.command;
   };
   const std::vector<int32_t>& tokens = choices_[opening.first_choice]->tokens();
   const int32_t total = static_cast<int32_t>(tokens.size());
@@ -100,7 +101,7 @@ void Session::OnNoWorker(const Opening& opening, const absl::Status& why, bool b
   for (int32_t i = 0; i < opening.choices; ++i) {
     choices_[opening.first_choice + i]->OnNoPlace(why, busy, now, out);
   }
-  if (!started_) out->messages.resize(messages);
+  if (!started_) out->messages.truncate(messages);
 }
 
 void Session::SetHandles(const Opening& opening, uint64_t connection, uint64_t first_handle,
@@ -110,9 +111,9 @@ void Session::SetHandles(const Opening& opening, uint64_t connection, uint64_t f
     if (choice.has_ticket(opening.ticket)) {
       choice.SetHandle(first_handle + static_cast<uint64_t>(i));
     } else {
-      out->commands.push_back({.connection = connection});
-      out->commands.back().command.mutable_close()->set_handle(first_handle +
-                                                               static_cast<uint64_t>(i));
+      WorkerCommand& command = out->commands.emplace_back();
+      command.connection = connection;
+      command.command.mutable_close()->set_handle(first_handle + static_cast<uint64_t>(i));
     }
   }
 }
@@ -152,7 +153,7 @@ void Session::OnEvent(const pb::Event& event, int32_t choice, Nanos now, Session
     case pb::Event::EVENT_NOT_SET:
       TANDEM_CHECK(false) << "the connection keeps such events to itself";
   }
-  if (!started_) out->messages.resize(messages);
+  if (!started_) out->messages.truncate(messages);
 }
 
 void Session::Start(int32_t cached_tokens, SessionOutput* out) {
@@ -210,7 +211,7 @@ void Session::FinishAll(v1::FinishReason reason, const absl::Status& status, Nan
                         SessionOutput* out) {
   const size_t messages = out->messages.size();
   for (const auto& choice : choices_) choice->Finish(reason, status, now, out);
-  if (!started_) out->messages.resize(messages);
+  if (!started_) out->messages.truncate(messages);
 }
 
 void Session::OnWorkerLost(uint64_t connection, const absl::Status& status, Nanos now,
@@ -219,7 +220,7 @@ void Session::OnWorkerLost(uint64_t connection, const absl::Status& status, Nano
   for (const auto& choice : choices_) {
     if (choice->IsOn(connection)) choice->Unplace(Replay::Cause::kLost, status, now, out);
   }
-  if (!started_) out->messages.resize(messages);
+  if (!started_) out->messages.truncate(messages);
 }
 
 bool Session::AwaitsSince(uint64_t connection, Nanos since) const {

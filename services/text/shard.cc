@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "engine/base/check.h"
@@ -41,8 +42,8 @@ void Shard::Submit(uint64_t key, GenerationRequest request, std::shared_ptr<Resp
 void Shard::Cancel(uint64_t key) { Post(Cancelled{key}); }
 void Shard::Resume(uint64_t key) { Post(Resumed{key}); }
 void Shard::CancelAll(const absl::Status& status) { Post(AllCancelled{status}); }
-void Shard::OnEvents(uint64_t connection, std::vector<decode::v1::Event> events) {
-  Post(Arrived{connection, std::move(events)});
+void Shard::OnEvents(uint64_t connection, std::shared_ptr<const EventFrame> frame) {
+  Post(Arrived{connection, std::move(frame)});
 }
 void Shard::OnWorkerLost(uint64_t connection, const absl::Status& status) {
   Post(WorkerLost{connection, status});
@@ -60,17 +61,18 @@ void Shard::Run() {
   std::unique_lock lock(mutex_);
   while (true) {
     WaitForMail(lock);
-    std::vector<Message> messages = std::move(mailbox_);
-    mailbox_.clear();
+    std::swap(taken_, mailbox_);
     const bool stop = stop_;
     lock.unlock();
     now_ = clock_();
     opens_left_ = kOpensPerWakeUp;
-    for (Message& message : messages) {
+    for (Message& message : taken_) {
       std::visit([this](auto& m) { Handle(std::move(m)); }, message);
     }
+    taken_.clear();
     FireTimers();
     Flush();
+    FlushClients();
     if (stop) return;
     lock.lock();
   }
@@ -96,7 +98,7 @@ void Shard::Handle(Submitted message) {
   entries_.emplace(message.key, std::move(entry));
   SessionOutput output;
   added.session->Begin(now_, &output);
-  if (added.session->done()) return Deliver(message.key, added, std::move(output));
+  if (added.session->done()) return Deliver(message.key, added, output);
   PlaceWhatIsDue(message.key, added);
 }
 
@@ -105,7 +107,7 @@ void Shard::Handle(Cancelled message) {
   if (entry == nullptr) return;
   SessionOutput output;
   entry->session->Cancel(absl::CancelledError("cancelled"), now_, &output);
-  Deliver(message.key, *entry, std::move(output));
+  Deliver(message.key, *entry, output);
 }
 
 void Shard::Handle(AllCancelled message) {
@@ -115,7 +117,7 @@ void Shard::Handle(AllCancelled message) {
     Entry& entry = *Find(key);
     SessionOutput output;
     entry.session->Cancel(message.status, now_, &output);
-    Deliver(key, entry, std::move(output));
+    Deliver(key, entry, output);
   }
 }
 
@@ -125,35 +127,13 @@ void Shard::Handle(Resumed message) {
   entry->paused = false;
   SessionOutput output;
   entry->session->SetPaused(false, now_, &output);
-  Deliver(message.key, *entry, std::move(output));
+  Deliver(message.key, *entry, output);
 }
 
 void Shard::Handle(Arrived message) {
-  for (const decode::v1::Event& event : message.events) {
-    uint64_t handle = 0;
-    switch (event.event_case()) {
-      case decode::v1::Event::kOpened:
-        handle = event.opened().handle();
-        break;
-      case decode::v1::Event::kPrefill:
-        handle = event.prefill().handle();
-        break;
-      case decode::v1::Event::kPromptLogprobs:
-        handle = event.prompt_logprobs().handle();
-        break;
-      case decode::v1::Event::kCandidates:
-        handle = event.candidates().handle();
-        break;
-      case decode::v1::Event::kFetched:
-        handle = event.fetched().handle();
-        break;
-      case decode::v1::Event::kClosed:
-        handle = event.closed().handle();
-        break;
-      case decode::v1::Event::kHello:
-      case decode::v1::Event::EVENT_NOT_SET:
-        TANDEM_CHECK(false) << "the connection keeps such events to itself";
-    }
+  for (const decode::v1::Event* const arrived : message.frame->OfShard(index_)) {
+    const decode::v1::Event& event = *arrived;
+    const uint64_t handle = HandleOf(event);
     // A session that is gone: what the worker sent after its end is dropped.
     const auto found = keys_.find({message.connection, FramePacker::BlockOf(handle)});
     if (found == keys_.end()) continue;
@@ -170,9 +150,9 @@ void Shard::Handle(Arrived message) {
       }
     }
     if (entry.trace != nullptr) entry.trace->OnEvent(message.connection, event, now_);
-    SessionOutput output;
-    entry.session->OnEvent(event, choice, now_, &output);
-    Deliver(key, entry, std::move(output));
+    output_.clear();
+    entry.session->OnEvent(event, choice, now_, &output_);
+    Deliver(key, entry, output_);
   }
 }
 
@@ -188,12 +168,13 @@ std::vector<uint64_t> Shard::KeysOn(uint64_t connection) const {
 }
 
 void Shard::Handle(WorkerLost message) {
+  lost_.push_back(message.connection);
   for (const uint64_t key : KeysOn(message.connection)) {
     Entry& entry = *Find(key);
     if (entry.trace != nullptr) entry.trace->OnLost(message.connection, message.status, now_);
     SessionOutput output;
     entry.session->OnWorkerLost(message.connection, message.status, now_, &output);
-    Deliver(key, entry, std::move(output));
+    Deliver(key, entry, output);
   }
 }
 
@@ -220,7 +201,7 @@ void Shard::FireTimers() {
     Entry* entry = Find(key);
     SessionOutput output;
     entry->session->OnTimer(now_, &output);
-    Deliver(key, *entry, std::move(output));
+    Deliver(key, *entry, output);
     entry = Find(key);
     // What is left over stays due, so that the next wake-up is at once.
     if (entry != nullptr && opens_left_ > 0) PlaceWhatIsDue(key, *entry);
@@ -234,18 +215,34 @@ void Shard::SetTimer(uint64_t key, Entry& entry, Nanos timer) {
   if (timer != kNoDeadline) timers_.emplace(timer, key);
 }
 
-void Shard::Deliver(uint64_t key, Entry& entry, SessionOutput output) {
+Shard::Outgoing& Shard::OutgoingTo(uint64_t connection) {
+  std::unique_ptr<Outgoing>& outgoing = outgoing_[connection];
+  if (outgoing == nullptr) outgoing = std::make_unique<Outgoing>();
+  return *outgoing;
+}
+
+decode::v1::Command& Shard::AddCommand(uint64_t connection, WorkerLink* link) {
+  Outgoing& outgoing = OutgoingTo(connection);
+  if (link != nullptr) outgoing.link = link;
+  if (outgoing.commands.empty()) due_.push_back(connection);
+  return outgoing.commands.emplace_back();
+}
+
+void Shard::Deliver(uint64_t key, Entry& entry, SessionOutput& output) {
   if (entry.trace != nullptr) Record(entry, output);
   for (WorkerCommand& command : output.commands) {
-    Outgoing& outgoing = outgoing_[command.connection];
+    WorkerLink* link = nullptr;
     for (const Placement& placement : entry.placements) {
-      if (placement.worker.connection == command.connection) outgoing.link = placement.worker.link;
+      if (placement.worker.connection == command.connection) link = placement.worker.link;
     }
-    outgoing.commands.push_back(std::move(command.command));
+    AddCommand(command.connection, link).Swap(&command.command);
+  }
+  if (!output.messages.empty() && !std::exchange(entry.written, true)) {
+    written_.emplace_back(key, entry.sink);
   }
   bool slow = false;
   for (v1::GenerateResponse& message : output.messages) {
-    slow |= entry.sink->Write(std::move(message));
+    slow |= entry.sink->Write(&message);
   }
   if (entry.session->done()) return Remove(key, entry);
   if (slow && !entry.paused) {
@@ -285,17 +282,27 @@ void Shard::Remove(uint64_t key, Entry& entry) {
 
 void Shard::Flush() {
   // Again if a session ended between its Open and its handles, and is to be closed now.
-  while (!outgoing_.empty()) {
-    auto batches = std::move(outgoing_);
-    outgoing_.clear();
-    for (auto& [connection, batch] : batches) {
-      if (batch.commands.empty()) continue;
-      TANDEM_CHECK(batch.link != nullptr) << "commands for a worker that no session is on";
-      const std::vector<uint64_t> first_handles =
-          batch.link->Send(index_, connection, std::move(batch.commands));
-      AfterSend(connection, batch, first_handles);
-    }
+  while (!due_.empty()) {
+    const uint64_t connection = due_.back();
+    due_.pop_back();
+    Outgoing& batch = *outgoing_.at(connection);
+    TANDEM_CHECK(batch.link != nullptr) << "commands for a worker that no session is on";
+    const std::vector<uint64_t> first_handles =
+        batch.link->Send(index_, connection, batch.commands.span());
+    batch.commands.clear();
+    const std::vector<Opening> openings = std::exchange(batch.openings, {});
+    AfterSend(connection, batch.link, openings, first_handles);
   }
+  for (const uint64_t connection : lost_) outgoing_.erase(connection);
+  lost_.clear();
+}
+
+void Shard::FlushClients() {
+  for (const auto& [key, sink] : written_) {
+    sink->Flush();
+    if (Entry* const entry = Find(key)) entry->written = false;
+  }
+  written_.clear();
 }
 
 }  // namespace tandem::text

@@ -1,5 +1,6 @@
 // One thread that owns its sessions outright. Everything else talks to it through its mailbox,
-// which it empties at each wake-up; what its sessions then want of a worker goes out as one batch.
+// which it empties at each wake-up; what its sessions then want of a worker goes out as one batch,
+// and what one of them says to its client as one message, where it can be joined.
 //
 // What lost its worker is opened again from here, at most kOpensPerWakeUp of them at a wake-up, so
 // that those that run do not wait for it; Router bounds how many come to one worker.
@@ -22,6 +23,8 @@
 #include "absl/container/flat_hash_map.h"
 #include "absl/status/status.h"
 #include "engine/base/clock.h"
+#include "services/text/event_frame.h"
+#include "services/text/recycled.h"
 #include "services/text/request.h"
 #include "services/text/router.h"
 #include "services/text/session.h"
@@ -33,9 +36,12 @@ namespace tandem::text {
 class ResponseSink {
  public:
   virtual ~ResponseSink() = default;
-  // True: the client reads too slowly. The session is paused, and Shard::Resume is called once the
-  // client has caught up.
-  virtual bool Write(v1::GenerateResponse message) = 0;
+  // Takes the message's content; what it holds then is of no meaning. It goes out with the next
+  // Flush or Finish, or earlier. True: the client reads too slowly. The session is paused, and
+  // Shard::Resume is called once the client has caught up.
+  virtual bool Write(v1::GenerateResponse* message) = 0;
+  // Once for all that a wake-up wrote.
+  virtual void Flush() = 0;
   // The last call.
   virtual void Finish(absl::Status status) = 0;
   // The client is gone. Once true it stays so, and Shard::Cancel was or will be called after it
@@ -61,8 +67,8 @@ class Shard final {
   // Every session ends with CANCELLED and this status.
   void CancelAll(const absl::Status& status);
 
-  // Events for handles of this shard, in the order they came.
-  void OnEvents(uint64_t connection, std::vector<decode::v1::Event> events);
+  // A frame with events for this shard.
+  void OnEvents(uint64_t connection, std::shared_ptr<const EventFrame> frame);
   // Sessions of that connection are opened elsewhere.
   void OnWorkerLost(uint64_t connection, const absl::Status& status);
   // It has finished no step since then, though it has work. If a session here has waited for it all
@@ -86,7 +92,7 @@ class Shard final {
   };
   struct Arrived {
     uint64_t connection;
-    std::vector<decode::v1::Event> events;
+    std::shared_ptr<const EventFrame> frame;
   };
   struct WorkerLost {
     uint64_t connection;
@@ -113,6 +119,7 @@ class Shard final {
     std::vector<Placement> placements;
     Nanos timer = kNoDeadline;  // in timers_
     bool paused = false;
+    bool written = false;  // in written_
   };
 
   struct Opening {
@@ -121,8 +128,8 @@ class Shard final {
   };
   struct Outgoing {
     WorkerLink* link = nullptr;
-    std::vector<decode::v1::Command> commands;
-    std::vector<Opening> openings;  // one for each Open among commands
+    RecycledVector<decode::v1::Command> commands;  // if there are any, its connection is in due_
+    std::vector<Opening> openings;                 // one for each Open among commands
   };
 
   void Post(Message message);
@@ -139,7 +146,7 @@ class Shard final {
   void Handle(NoStep message);
   void FireTimers();
   // The entry may be gone afterwards.
-  void Deliver(uint64_t key, Entry& entry, SessionOutput output);
+  void Deliver(uint64_t key, Entry& entry, SessionOutput& output);
   // What goes out, into the entry's trace. REQUIRES it has one.
   void Record(const Entry& entry, const SessionOutput& output) const;
   void Remove(uint64_t key, Entry& entry);
@@ -155,8 +162,13 @@ class Shard final {
   void EndPlacement(Placement& placement);
   // Sends what sessions want, and gives handles to those that were opened.
   void Flush();
-  void AfterSend(uint64_t connection, const Outgoing& sent,
+  void AfterSend(uint64_t connection, WorkerLink* link, const std::vector<Opening>& openings,
                  const std::vector<uint64_t>& first_handles);
+  Outgoing& OutgoingTo(uint64_t connection);
+  // A command for that worker, to be filled. link: null, where one was given before.
+  decode::v1::Command& AddCommand(uint64_t connection, WorkerLink* link);
+  // The same for clients: what was written goes out.
+  void FlushClients();
   Entry* Find(uint64_t key);
 
   const int32_t index_;
@@ -177,7 +189,13 @@ class Shard final {
   absl::flat_hash_map<std::pair<uint64_t, uint64_t>, uint64_t>
       keys_;                                     // (connection, block of handles) -> key
   std::set<std::pair<Nanos, uint64_t>> timers_;  // (when, key): of what is due, the oldest first
-  absl::flat_hash_map<uint64_t, Outgoing> outgoing_;  // by connection
+  absl::flat_hash_map<uint64_t, std::unique_ptr<Outgoing>> outgoing_;  // by connection
+  std::vector<uint64_t> due_;                                          // connections with commands
+  std::vector<uint64_t> lost_;                                         // connections that are gone
+  // Keys and sinks of what was written to since the last FlushClients.
+  std::vector<std::pair<uint64_t, std::shared_ptr<ResponseSink>>> written_;
+  std::vector<Message> taken_;  // from the mailbox
+  SessionOutput output_;        // of an event
   std::thread thread_;
 };
 

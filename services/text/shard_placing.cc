@@ -24,14 +24,14 @@ void Shard::PlaceWhatIsDue(uint64_t key, Entry& entry) {
       const Session::Opening opened =
           session.Open(*wanted, worker->connection, *worker->model, now_, &output);
       entry.placements.push_back({.worker = *worker, .opening = opened, .settled = !wanted->again});
-      outgoing_[worker->connection].openings.push_back({key, opened});
+      OutgoingTo(worker->connection).openings.push_back({key, opened});
       if (wanted->again) LogReopening(entry, entry.placements.back());
     } else {
       session.OnNoWorker(*wanted, worker.status(), absl::IsResourceExhausted(worker.status()), now_,
                          &output);
     }
     if (wanted->again) --opens_left_;
-    Deliver(key, entry, std::move(output));
+    Deliver(key, entry, output);
     if (Find(key) == nullptr) return;
   }
 }
@@ -78,18 +78,16 @@ void Shard::DropPlacements(Entry& entry) {
   std::erase_if(entry.placements, is_left);
 }
 
-void Shard::AfterSend(uint64_t connection, const Outgoing& sent,
+void Shard::AfterSend(uint64_t connection, WorkerLink* link, const std::vector<Opening>& openings,
                       const std::vector<uint64_t>& first_handles) {
-  const bool gone = first_handles.size() != sent.openings.size();
-  for (size_t i = 0; i < sent.openings.size(); ++i) {
-    const auto& [key, opening] = sent.openings[i];
+  const bool gone = first_handles.size() != openings.size();
+  for (size_t i = 0; i < openings.size(); ++i) {
+    const auto& [key, opening] = openings[i];
     Entry* entry = Find(key);
     if (entry == nullptr && gone) continue;
     if (entry == nullptr) {
-      Outgoing& outgoing = outgoing_[connection];
-      outgoing.link = sent.link;
       for (int32_t c = 0; c < opening.choices; ++c) {
-        outgoing.commands.emplace_back().mutable_close()->set_handle(first_handles[i] + c);
+        AddCommand(connection, link).mutable_close()->set_handle(first_handles[i] + c);
       }
       continue;
     }
@@ -108,9 +106,8 @@ void Shard::AfterSend(uint64_t connection, const Outgoing& sent,
         keys_[{connection, FramePacker::BlockOf(first_handles[i])}] = key;
       }
       entry->session->SetHandles(opening, connection, first_handles[i], &output);
-      if (!output.commands.empty()) outgoing_[connection].link = sent.link;
     }
-    Deliver(key, *entry, std::move(output));
+    Deliver(key, *entry, output);
   }
 }
 

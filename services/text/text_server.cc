@@ -1,5 +1,6 @@
 #include "services/text/text_server.h"
 
+#include <algorithm>
 #include <thread>
 #include <utility>
 
@@ -52,6 +53,10 @@ absl::Status CheckOptions(const TextServerOptions& options) {
 }
 
 }  // namespace
+
+int32_t DefaultShards() {
+  return std::clamp(static_cast<int32_t>(std::thread::hardware_concurrency()) / 4, 1, 8);
+}
 
 TextServer::TextServer() : health_({kServiceName}) {}
 
@@ -140,8 +145,8 @@ void TextServer::OnLost(uint64_t connection, const absl::Status& status) {
 }
 
 void TextServer::OnEvents(uint64_t connection, int32_t shard,
-                          std::vector<decode::v1::Event> events) {
-  shards_[shard]->OnEvents(connection, std::move(events));
+                          std::shared_ptr<const EventFrame> frame) {
+  shards_[shard]->OnEvents(connection, std::move(frame));
 }
 
 void TextServer::OnLoad(uint64_t connection, const decode::v1::Load& load) {

@@ -38,6 +38,9 @@ struct TextServerOptions {
 };
 
 inline constexpr int32_t kMaxShards = 64;
+// One for every four cores, [1, 8]: one decides hundreds of thousands of tokens a second, more of
+// them let the answers of one step be decided side by side, and each costs a wake-up a step.
+int32_t DefaultShards();
 inline constexpr int32_t kMaxRequests = 65536;
 inline constexpr int32_t kMaxDrafts = 32;
 inline constexpr int32_t kMaxReplayTries = 100;
@@ -67,7 +70,8 @@ class TextServer final : public WorkerListener {
 
   void OnConnected(const WorkerRef& worker) override;
   void OnLost(uint64_t connection, const absl::Status& status) override;
-  void OnEvents(uint64_t connection, int32_t shard, std::vector<decode::v1::Event> events) override;
+  void OnEvents(uint64_t connection, int32_t shard,
+                std::shared_ptr<const EventFrame> frame) override;
   void OnLoad(uint64_t connection, const decode::v1::Load& load) override;
   void OnSuspect(uint64_t connection, bool suspect) override;
   void OnDraining(uint64_t connection) override;

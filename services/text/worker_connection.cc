@@ -21,27 +21,6 @@ constexpr milliseconds kWatchInterval{100};
 constexpr milliseconds kStable{1000};  // a connection that lasted so long was a good one
 constexpr int64_t kMaxTokenizerBytes = int64_t{128} << 20;
 
-uint64_t HandleOf(const pb::Event& event) {
-  switch (event.event_case()) {
-    case pb::Event::kOpened:
-      return event.opened().handle();
-    case pb::Event::kPrefill:
-      return event.prefill().handle();
-    case pb::Event::kPromptLogprobs:
-      return event.prompt_logprobs().handle();
-    case pb::Event::kCandidates:
-      return event.candidates().handle();
-    case pb::Event::kFetched:
-      return event.fetched().handle();
-    case pb::Event::kClosed:
-      return event.closed().handle();
-    case pb::Event::kHello:
-    case pb::Event::EVENT_NOT_SET:
-      return 0;
-  }
-  return 0;
-}
-
 bool IsDraining(const pb::Event& event) {
   return event.closed().reason() == pb::CLOSE_REASON_DRAINING;
 }
@@ -52,17 +31,17 @@ bool IsDraining(const pb::Event& event) {
 class WorkerConnection::Stream final
     : public grpc::ClientBidiReactor<pb::DecodeRequest, pb::DecodeResponse> {
  public:
-  explicit Stream(WorkerConnection* owner) : owner_(owner) {}
+  explicit Stream(WorkerConnection* owner) : owner_(owner), frame_(owner->frames_->Take()) {}
 
   void Start() {
     owner_->stub_->async()->Decode(&context_, this);
     AddHold();  // for writes, which start outside of reactions; removed with the last read
-    StartRead(&frame_);
+    StartRead(frame_->mutable_message());
     StartCall();
   }
 
-  void Write(pb::DecodeRequest frame) {
-    outgoing_ = std::move(frame);
+  void WriteNext(FramePacker* packer) {
+    packer->Next(&outgoing_);
     StartWrite(&outgoing_);
   }
 
@@ -71,8 +50,8 @@ class WorkerConnection::Stream final
   void OnReadDone(bool ok) override {
     if (ok) {
       owner_->OnFrame(std::move(frame_));
-      frame_.Clear();
-      return StartRead(&frame_);
+      frame_ = owner_->frames_->Take();
+      return StartRead(frame_->mutable_message());
     }
     {
       std::lock_guard lock(owner_->mutex_);
@@ -100,7 +79,7 @@ class WorkerConnection::Stream final
  private:
   WorkerConnection* const owner_;
   grpc::ClientContext context_;
-  pb::DecodeResponse frame_;
+  std::shared_ptr<EventFrame> frame_;  // that is read into
   pb::DecodeRequest outgoing_;
 };
 
@@ -317,7 +296,8 @@ absl::Status WorkerConnection::CheckFrame(const pb::DecodeResponse& frame, bool 
   return absl::OkStatus();
 }
 
-void WorkerConnection::OnFrame(pb::DecodeResponse frame) {
+void WorkerConnection::OnFrame(std::shared_ptr<EventFrame> arrived) {
+  const pb::DecodeResponse& frame = arrived->message();
   uint64_t connection = 0;
   bool drains = false;
   {
@@ -333,7 +313,7 @@ void WorkerConnection::OnFrame(pb::DecodeResponse frame) {
     const absl::Status status = CheckFrame(frame, first);
     if (!status.ok()) return FailLocked(status);
     if (first) {
-      hello_ = std::move(*frame.mutable_events(0)->mutable_hello());
+      hello_ = frame.events(0).hello();
       changed_.notify_all();
     }
     if (!connected_) return;
@@ -342,14 +322,9 @@ void WorkerConnection::OnFrame(pb::DecodeResponse frame) {
   }
   if (drains) listener_->OnDraining(connection);
   if (frame.has_load()) listener_->OnLoad(connection, frame.load());
-  std::vector<std::vector<pb::Event>> by_shard(options_.num_shards);
-  for (pb::Event& event : *frame.mutable_events()) {
-    if (event.has_hello()) continue;
-    by_shard[packer_.ShardOf(HandleOf(event))].push_back(std::move(event));
-  }
+  arrived->Cut(packer_, options_.num_shards);
   for (int32_t shard = 0; shard < options_.num_shards; ++shard) {
-    if (by_shard[shard].empty()) continue;
-    listener_->OnEvents(connection, shard, std::move(by_shard[shard]));
+    if (!arrived->OfShard(shard).empty()) listener_->OnEvents(connection, shard, arrived);
   }
 }
 
@@ -360,10 +335,10 @@ void WorkerConnection::FailLocked(absl::Status status) {
 }
 
 std::vector<uint64_t> WorkerConnection::Send(int32_t shard, uint64_t connection,
-                                             std::vector<pb::Command> commands) {
+                                             std::span<pb::Command> commands) {
   std::lock_guard lock(mutex_);
   if (connection != connection_ || !connected_ || stream_ == nullptr) return {};
-  std::vector<uint64_t> first_handles = packer_.Add(shard, std::move(commands));
+  std::vector<uint64_t> first_handles = packer_.Add(shard, commands);
   PumpLocked();
   return first_handles;
 }
@@ -376,7 +351,7 @@ void WorkerConnection::Drop(uint64_t connection, const absl::Status& status) {
 void WorkerConnection::PumpLocked() {
   if (writing_ || stream_ == nullptr || packer_.empty()) return;
   writing_ = true;
-  stream_->Write(packer_.Next());
+  stream_->WriteNext(&packer_);
 }
 
 }  // namespace tandem::text

@@ -23,6 +23,7 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <span>
 #include <string>
 #include <thread>
 #include <vector>
@@ -33,6 +34,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "engine/base/clock.h"
+#include "services/text/event_frame.h"
 #include "services/text/frame_packer.h"
 #include "services/text/model_text_cache.h"
 #include "services/text/router.h"
@@ -47,9 +49,10 @@ class WorkerListener {
   virtual ~WorkerListener() = default;
   virtual void OnConnected(const WorkerRef& worker) = 0;
   virtual void OnLost(uint64_t connection, const absl::Status& status) = 0;
-  // None of them a Hello or empty; every handle was given on this connection.
+  // A frame with events for this shard: none of them a Hello or empty; every handle was given on
+  // this connection.
   virtual void OnEvents(uint64_t connection, int32_t shard,
-                        std::vector<decode::v1::Event> events) = 0;
+                        std::shared_ptr<const EventFrame> frame) = 0;
   virtual void OnLoad(uint64_t connection, const decode::v1::Load& load) = 0;
   // It should get no new sessions, or may again.
   virtual void OnSuspect(uint64_t connection, bool suspect) = 0;
@@ -89,7 +92,7 @@ class WorkerConnection final : public WorkerLink {
   void Join();
 
   std::vector<uint64_t> Send(int32_t shard, uint64_t connection,
-                             std::vector<decode::v1::Command> commands) override;
+                             std::span<decode::v1::Command> commands) override;
   void Drop(uint64_t connection, const absl::Status& status) override;
 
  private:
@@ -102,7 +105,7 @@ class WorkerConnection final : public WorkerLink {
   absl::Status Watch(std::unique_lock<std::mutex>& lock, uint64_t connection);
   absl::StatusOr<TokenizerData> FetchTokenizer();
   // A frame of the current stream; called by the stream, one call at a time.
-  void OnFrame(decode::v1::DecodeResponse frame);
+  void OnFrame(std::shared_ptr<EventFrame> arrived);
   absl::Status CheckFrame(const decode::v1::DecodeResponse& frame, bool first) const;
   void PumpLocked();
   void FailLocked(absl::Status status);
@@ -112,6 +115,7 @@ class WorkerConnection final : public WorkerLink {
   ModelTextCache* const cache_;
   WorkerListener* const listener_;
   const std::unique_ptr<decode::v1::DecodeWorker::Stub> stub_;
+  const std::shared_ptr<EventFramePool> frames_ = std::make_shared<EventFramePool>();
 
   std::mutex mutex_;
   std::condition_variable changed_;

@@ -1,101 +1,183 @@
-// Tokens per second through both tiers on loopback: N sessions at once, each its own prompt,
-// greedy, a fixed length.
+// Tokens per second through both tiers on loopback: N sessions at once over prompts of distinct
+// token ids, a fixed length.
 //
-//   fleet_bench MODEL.gguf [sessions ...]     default: 1 32
-// Prints one JSON object a line: sessions, tokens, seconds, tokens_per_second (all sessions
-// together, from the first delta of any to the last of all), time to first token (median).
+//   fleet_bench MODEL [--device D] [--sessions N ...] [--context N] [--tokens N] [--run-ahead N]
+//               [--drafts N] [--shards N] [--temperature T] [--rounds N]
+// MODEL: a .gguf file, or random:NAME. Prints one JSON object a line, which compares with
+// decode_bench's of the same batch and context:
+//   tokens_per_second   of all sessions together, while all decode: from the last first token to
+//                       the first end; median and best of the rounds
+//   first_token_seconds the median session's
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
+#include <CLI/CLI.hpp>
 #include <nlohmann/json.hpp>
 
+#include "tests/bench/bench_support.h"
 #include "tests/e2e/fleet.h"
 
 namespace tandem::test {
 namespace {
 
 using Clock = std::chrono::steady_clock;
-constexpr int kOutputTokens = 128;
 
-struct Timing {
-  double first = 0.0;  // seconds since the start
-  double last = 0.0;
-  int tokens = 0;
+struct Flags {
+  std::string model;
+  std::string device = "auto";
+  std::vector<int> sessions = {1, 32};
+  int context = 64;
+  int tokens = 256;
+  int run_ahead = 4;
+  int drafts = 0;
+  int shards = 1;
+  int rounds = 3;
+  float temperature = 0.0f;
 };
 
-Timing RunOne(Fleet& fleet, int number, Clock::time_point start) {
-  v1::GenerateRequest request;
-  request.set_prompt("Session number " + std::to_string(number) +
-                     " tells a story about a lighthouse and a storm.");
-  request.set_max_tokens(kOutputTokens);
-  request.mutable_sampling()->set_temperature(0.0f);
-  request.mutable_stopping()->set_ignore_eos(true);
-  request.mutable_response()->set_token_ids(true);
-  grpc::ClientContext context;
-  const auto reader = fleet.stub().Generate(&context, request);
-  v1::GenerateResponse response;
-  Timing timing;
-  while (reader->Read(&response)) {
-    if (!response.has_delta()) continue;
-    timing.last = std::chrono::duration<double>(Clock::now() - start).count();
-    if (timing.tokens == 0) timing.first = timing.last;
-    timing.tokens += response.delta().token_ids_size();
+// Tokens of one session as they came: seconds since the start, how many.
+using Arrivals = std::vector<std::pair<double, int>>;
+
+class Bench final {
+ public:
+  explicit Bench(const Flags& flags) : flags_(flags), fleet_(OptionsOf(flags)) {
+    grpc::ClientContext context;
+    v1::ListModelsResponse models;
+    const grpc::Status status = fleet_.stub().ListModels(&context, {}, &models);
+    if (!status.ok() || models.models_size() != 1) Fail("no model: " + status.error_message());
+    vocab_size_ = models.models(0).vocab_size();
+    RunRound(1);  // warm-up
   }
-  const grpc::Status status = reader->Finish();
-  if (!status.ok() || timing.tokens != kOutputTokens) {
-    std::fprintf(stderr, "session %d: %d tokens, %s\n", number, timing.tokens,
-                 status.error_message().c_str());
+
+  void Measure(int sessions) {
+    std::vector<double> rates, first_tokens;
+    for (int round = 0; round < flags_.rounds; ++round) {
+      const std::vector<Arrivals> all = RunRound(sessions);
+      double begin = 0.0, end = all[0].back().first;
+      for (const Arrivals& arrivals : all) {
+        first_tokens.push_back(arrivals.front().first);
+        begin = std::max(begin, arrivals.front().first);
+        end = std::min(end, arrivals.back().first);
+      }
+      if (end <= begin) Fail("the sessions never decode all at once: more --tokens are needed");
+      int64_t tokens = 0;
+      for (const Arrivals& arrivals : all) {
+        for (const auto& [seconds, count] : arrivals) {
+          if (seconds > begin && seconds <= end) tokens += count;
+        }
+      }
+      rates.push_back(static_cast<double>(tokens) / (end - begin));
+    }
+    const nlohmann::json line = {{"bench", "fleet"},
+                                 {"model", flags_.model},
+                                 {"device", flags_.device},
+                                 {"sessions", sessions},
+                                 {"context", flags_.context},
+                                 {"tokens", flags_.tokens},
+                                 {"run_ahead", flags_.run_ahead},
+                                 {"drafts", flags_.drafts},
+                                 {"tokens_per_second", Quantile(rates, 0.5)},
+                                 {"tokens_per_second_best", Quantile(rates, 1.0)},
+                                 {"first_token_seconds", Quantile(first_tokens, 0.5)}};
+    std::printf("%s\n", line.dump().c_str());
+    std::fflush(stdout);
+  }
+
+ private:
+  static Fleet::Options OptionsOf(const Flags& flags) {
+    const int most = *std::max_element(flags.sessions.begin(), flags.sessions.end());
+    const int length = flags.context + flags.tokens + 64;
+    const auto text = [](int number) { return std::to_string(number); };
+    return {.model = flags.model,
+            // As decode_bench has it: room for all, all prompts first, then decode alone.
+            .worker_flags = {"--device", flags.device, "--max-sessions", text(most), "--max-queued",
+                             text(most), "--context", text(length), "--kv-tokens",
+                             text(most * (length + 64)), "--prefix-cache", "off",
+                             "--decode-slowdown", "0", "--max-run-ahead", text(flags.run_ahead),
+                             "--max-drafts", text(flags.drafts)},
+            .text_flags = {"--shards", text(flags.shards), "--max-requests", text(most + 1)},
+            .patience_seconds = 300};
+  }
+  [[noreturn]] static void Fail(const std::string& what) {
+    std::fprintf(stderr, "fleet_bench: %s\n", what.c_str());
     std::exit(1);
   }
-  return timing;
-}
 
-void Run(Fleet& fleet, int sessions) {
-  std::vector<Timing> timings(sessions);
-  std::vector<std::thread> threads;
-  const Clock::time_point start = Clock::now();
-  for (int i = 0; i < sessions; ++i) {
-    threads.emplace_back([&, i] { timings[i] = RunOne(fleet, i, start); });
+  std::vector<Arrivals> RunRound(int sessions) {
+    std::vector<Arrivals> all(static_cast<size_t>(sessions));
+    std::vector<std::thread> threads;
+    const Clock::time_point start = Clock::now();
+    for (int i = 0; i < sessions; ++i) {
+      threads.emplace_back([this, i, start, &all] { all[i] = RunOne(i, start); });
+    }
+    for (std::thread& thread : threads) thread.join();
+    return all;
   }
-  for (std::thread& thread : threads) thread.join();
-  std::vector<double> first;
-  double begin = timings[0].first;
-  double end = 0.0;
-  int tokens = 0;
-  for (const Timing& timing : timings) {
-    first.push_back(timing.first);
-    begin = std::min(begin, timing.first);
-    end = std::max(end, timing.last);
-    tokens += timing.tokens;
+
+  Arrivals RunOne(int number, Clock::time_point start) {
+    v1::GenerateRequest request;
+    for (const int32_t id :
+         Tokens(static_cast<uint64_t>(number + 1), flags_.context, vocab_size_)) {
+      request.mutable_token_ids()->add_ids(id);
+    }
+    request.set_max_tokens(flags_.tokens);
+    request.mutable_sampling()->set_temperature(flags_.temperature);
+    request.mutable_sampling()->set_seed(static_cast<uint64_t>(number));
+    request.mutable_stopping()->set_ignore_eos(true);
+    request.mutable_response()->set_token_ids(true);
+    grpc::ClientContext context;
+    const auto reader = fleet_.stub().Generate(&context, request);
+    v1::GenerateResponse response;
+    Arrivals arrivals;
+    int tokens = 0;
+    while (reader->Read(&response)) {
+      if (!response.has_delta()) continue;
+      const int count = response.delta().token_ids_size();
+      arrivals.emplace_back(std::chrono::duration<double>(Clock::now() - start).count(), count);
+      tokens += count;
+    }
+    const grpc::Status status = reader->Finish();
+    if (!status.ok() || tokens != flags_.tokens) {
+      Fail("session " + std::to_string(number) + ": " + std::to_string(tokens) + " tokens, " +
+           status.error_message());
+    }
+    return arrivals;
   }
-  std::sort(first.begin(), first.end());
-  const nlohmann::json line = {{"sessions", sessions},
-                               {"tokens", tokens},
-                               {"seconds", end - begin},
-                               {"tokens_per_second", (tokens - sessions) / (end - begin)},
-                               {"first_token_seconds_median", first[first.size() / 2]}};
-  std::printf("%s\n", line.dump().c_str());
-  std::fflush(stdout);
+
+  const Flags flags_;
+  Fleet fleet_;
+  int32_t vocab_size_ = 0;
+};
+
+int Main(int argc, char** argv) {
+  Flags flags;
+  CLI::App app("Tokens per second through both tiers.", "fleet_bench");
+  app.add_option("model", flags.model, "A .gguf file or random:NAME")->required();
+  app.add_option("--device", flags.device)
+      ->check(CLI::IsMember({"auto", "cpu", "reference", "cuda"}));
+  app.add_option("--sessions", flags.sessions, "At once")->check(CLI::Range(1, 1024));
+  app.add_option("--context", flags.context, "Tokens of each prompt")
+      ->check(CLI::Range(1, 1 << 20));
+  app.add_option("--tokens", flags.tokens, "Tokens of each output")->check(CLI::Range(8, 1 << 20));
+  app.add_option("--run-ahead", flags.run_ahead, "0: each token waits for the text tier's decision")
+      ->check(CLI::Range(0, 16));
+  app.add_option("--drafts", flags.drafts)->check(CLI::Range(0, 32));
+  app.add_option("--shards", flags.shards)->check(CLI::Range(1, 64));
+  app.add_option("--rounds", flags.rounds)->check(CLI::Range(1, 100));
+  app.add_option("--temperature", flags.temperature)->check(CLI::Range(0.0f, 2.0f));
+  CLI11_PARSE(app, argc, argv);
+  Bench bench(flags);
+  for (const int sessions : flags.sessions) bench.Measure(sessions);
+  return 0;
 }
 
 }  // namespace
 }  // namespace tandem::test
 
-int main(int argc, char** argv) {
-  if (argc < 2) {
-    std::fprintf(stderr, "usage: %s MODEL.gguf [sessions ...]\n", argv[0]);
-    return 2;
-  }
-  tandem::test::Fleet fleet({argv[1], {"--max-sessions", "64", "--context", "1024"}, {}});
-  tandem::test::Run(fleet, 1);  // warm-up
-  std::vector<int> counts;
-  for (int i = 2; i < argc; ++i) counts.push_back(std::max(1, std::atoi(argv[i])));
-  if (counts.empty()) counts = {1, 32};
-  for (const int sessions : counts) tandem::test::Run(fleet, sessions);
-  return 0;
-}
+int main(int argc, char** argv) { return tandem::test::Main(argc, argv); }

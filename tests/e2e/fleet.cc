@@ -3,6 +3,7 @@
 #include <chrono>
 #include <csignal>
 #include <cstdlib>
+#include <filesystem>
 #include <fstream>
 #include <thread>
 #include <utility>
@@ -17,22 +18,22 @@ namespace {
 using std::chrono::system_clock;
 
 // The port that a program wrote to its port file once it listens.
-std::string WaitForPort(const std::string& file, Process& process) {
-  for (int i = 0; i < 6000; ++i) {
+std::string WaitForPort(const std::string& file, Process& process, double patience_seconds) {
+  for (int i = 0; i < static_cast<int>(100 * patience_seconds); ++i) {
     std::ifstream in(file);
     std::string port;
     if (in >> port) return "127.0.0.1:" + port;
     TANDEM_CHECK(process.running()) << "the program ended early:\n" << process.output();
     std::this_thread::sleep_for(std::chrono::milliseconds(10));
   }
-  TANDEM_CHECK(false) << "no port after 60 s:\n" << process.output();
+  TANDEM_CHECK(false) << "no port after " << patience_seconds << " s:\n" << process.output();
   return "";
 }
 
 }  // namespace
 
 std::string ProgramPath(const std::string& name) {
-  return std::string(TANDEM_BINARY_FOLDER) + "/" + name;
+  return std::filesystem::read_symlink("/proc/self/exe").parent_path() / name;
 }
 
 std::optional<std::string> DefaultModel() {
@@ -69,18 +70,19 @@ Fleet::Fleet(Options options) : options_(std::move(options)) {
                                    "--port-file", folder_.File("text.port")};
   for (int i = 0; i < options_.workers; ++i) workers_.push_back(StartWorker(i, "127.0.0.1:0"));
   for (int i = 0; i < options_.workers; ++i) {
-    worker_addresses_.push_back(WaitForPort(PortFile(i), *workers_[i]));
+    worker_addresses_.push_back(WaitForPort(PortFile(i), *workers_[i], options_.patience_seconds));
     argv.insert(argv.end(), {"--worker", worker_addresses_.back()});
   }
   argv.insert(argv.end(), options_.text_flags.begin(), options_.text_flags.end());
   text_ = std::make_unique<Process>(argv);
-  text_address_ = WaitForPort(folder_.File("text.port"), *text_);
+  text_address_ = WaitForPort(folder_.File("text.port"), *text_, options_.patience_seconds);
   grpc::ChannelArguments arguments;
   arguments.SetMaxReceiveMessageSize(64 << 20);
   stub_ = v1::Generation::NewStub(
       grpc::CreateCustomChannel(text_address_, grpc::InsecureChannelCredentials(), arguments));
-  TANDEM_CHECK(WaitServing(120)) << "not serving after 120 s\n"
-                                 << worker().output() << text_->output();
+  TANDEM_CHECK(WaitServing(options_.patience_seconds))
+      << "not serving after " << options_.patience_seconds << " s\n"
+      << worker().output() << text_->output();
 }
 
 std::string Fleet::PortFile(int worker) const {
@@ -110,7 +112,8 @@ void Fleet::StartWorkerAgain(int worker) {
 
 void Fleet::RestartWorker(int worker) {
   StartWorkerAgain(worker);
-  TANDEM_CHECK(WaitServing(120)) << workers_[worker]->output() << text_->output();
+  TANDEM_CHECK(WaitServing(options_.patience_seconds))
+      << workers_[worker]->output() << text_->output();
 }
 
 bool Fleet::WaitServing(double timeout_seconds) {

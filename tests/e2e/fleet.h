@@ -30,6 +30,7 @@ class Fleet final {
     std::vector<std::string> worker_flags;
     std::vector<std::string> text_flags;
     int workers = 1;
+    double patience_seconds = 120;  // for loading, at most
   };
   // Starts all and waits until all serve.
   explicit Fleet(Options options);
@@ -71,8 +72,8 @@ class Fleet final {
   std::unique_ptr<v1::Generation::Stub> stub_;
 };
 
-// Paths of the programs under test and of the default model (nothing where TANDEM_TEST_MODEL is
-// unset).
+// Paths of the programs under test, beside this one, and of the default model (nothing where
+// TANDEM_TEST_MODEL is unset).
 std::string ProgramPath(const std::string& name);
 std::optional<std::string> DefaultModel();
 

@@ -2,7 +2,9 @@
 // under load, and every stream has the tokens that it has without.
 //
 // TANDEM_TEST_KILLS: how many kills instead of 30. With TANDEM_TEST_MODEL, workers of the default
-// model are killed too: 3 times, or as TANDEM_TEST_KILLS says but at most 20.
+// model are killed too: 3 times, or as TANDEM_TEST_KILLS says but at most 20. With
+// TANDEM_TEST_KILL_MODEL (a file, or random:NAME), workers of that model are, both on the one
+// device that TANDEM_TEST_DEVICE names: 3 times, or as TANDEM_TEST_KILLS says.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -55,11 +57,14 @@ std::vector<v1::GenerateRequest> SeededRequests(int count, int32_t tokens) {
 
 class ReplayFleet {
  public:
-  ReplayFleet(const std::string& model, std::vector<std::string> worker_flags)
-      : fleet({.model = model,
+  ReplayFleet(const std::string& model, std::vector<std::string> worker_flags,
+              double patience_seconds = 60)
+      : patience(patience_seconds),
+        fleet({.model = model,
                .worker_flags = std::move(worker_flags),
                .text_flags = {"--shards", "2", "--replay-tries", "100"},
-               .workers = 2}) {}
+               .workers = 2,
+               .patience_seconds = 2 * patience_seconds}) {}
 
   // All at once; `disturb` runs meanwhile and is told, when asked, whether any still runs.
   void Run(const std::vector<v1::GenerateRequest>& requests,
@@ -93,6 +98,7 @@ class ReplayFleet {
     return reopened;
   }
 
+  const double patience;  // seconds for one worker to load
   Fleet fleet;
   std::vector<CallResult> results;
 };
@@ -123,13 +129,13 @@ void KillAtRandomMoments(ReplayFleet& replay, const std::vector<v1::GenerateRequ
         replay.fleet.StartWorkerAgain(worker);
         // At times the other one follows before this one is back.
         if (random() % 4 == 0) continue;
-        ASSERT_TRUE(IsServing(replay.fleet.worker_address(worker), 60));
+        ASSERT_TRUE(IsServing(replay.fleet.worker_address(worker), replay.patience));
       }
     });
     reopened += replay.ExpectWhole(undisturbed);
     if (::testing::Test::HasFailure()) break;
     ASSERT_GT(killed, before) << "the streams are too short to be killed";
-    ASSERT_TRUE(replay.fleet.WaitServing(60));
+    ASSERT_TRUE(replay.fleet.WaitServing(replay.patience));
   }
   std::printf("%d kills in %d rounds of %zu streams, opened again %d times, %.2f s\n", killed,
               rounds, requests.size(), reopened,
@@ -157,6 +163,20 @@ TEST(Replay, StreamsOfTheDefaultModelHaveTheirTokensThroughKills) {
   ReplayFleet replay(*model, {"--threads", "1", "--max-sessions", "32", "--context", "512"});
   KillAtRandomMoments(replay, SeededRequests(12, 60), std::min(Kills(3), 20), milliseconds(200),
                       milliseconds(2000));
+}
+
+// Long outputs, since a fast device is soon done with short ones. Pages for all of them and no
+// more, so that two workers fit onto one device.
+TEST(Replay, StreamsOfAChosenModelHaveTheirTokensThroughKills) {
+  const char* const model = std::getenv("TANDEM_TEST_KILL_MODEL");
+  if (model == nullptr) GTEST_SKIP() << "TANDEM_TEST_KILL_MODEL is not set";
+  const char* const device = std::getenv("TANDEM_TEST_DEVICE");
+  ReplayFleet replay(model,
+                     {"--device", device == nullptr ? "auto" : device, "--max-sessions", "32",
+                      "--max-queued", "32", "--context", "1024", "--kv-tokens", "32768"},
+                     /*patience_seconds=*/150);
+  KillAtRandomMoments(replay, SeededRequests(12, 600), Kills(3), milliseconds(100),
+                      milliseconds(1500));
 }
 
 class ReplayUnderLoad : public ::testing::Test {

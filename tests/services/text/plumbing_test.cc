@@ -28,33 +28,41 @@ v1::GenerateResponse DeltaOf(int32_t choice, const std::string& text) {
   return out;
 }
 
+void Put(Outbox& outbox, v1::GenerateResponse message) { outbox.Add(&message); }
+
+std::optional<v1::GenerateResponse> Take(Outbox& outbox) {
+  v1::GenerateResponse out;
+  if (!outbox.Take(&out)) return std::nullopt;
+  return out;
+}
+
 TEST(Outbox, JoinsTheDeltasOfAChoiceThatWait) {
   Outbox outbox;
-  outbox.Add(DeltaOf(0, "a"));
-  outbox.Add(DeltaOf(1, "x"));
-  outbox.Add(DeltaOf(0, "bc"));
+  Put(outbox, DeltaOf(0, "a"));
+  Put(outbox, DeltaOf(1, "x"));
+  Put(outbox, DeltaOf(0, "bc"));
   v1::GenerateResponse finished;
   finished.mutable_finished()->set_choice(0);
-  outbox.Add(finished);
-  const auto first = outbox.Take();
+  Put(outbox, finished);
+  const auto first = Take(outbox);
   EXPECT_EQ(first->delta().text(), "abc");
   EXPECT_THAT(first->delta().token_ids(), ElementsAre(1, 2));
   EXPECT_EQ(first->delta().logprobs_size(), 2);
-  EXPECT_EQ(outbox.Take()->delta().text(), "x");
-  EXPECT_TRUE(outbox.Take()->has_finished());
-  EXPECT_FALSE(outbox.Take().has_value());
+  EXPECT_EQ(Take(outbox)->delta().text(), "x");
+  EXPECT_TRUE(Take(outbox)->has_finished());
+  EXPECT_FALSE(Take(outbox).has_value());
   EXPECT_EQ(outbox.bytes(), 0);
 }
 
 TEST(Outbox, LeavesTextWithoutTokensApartFromTextWithThem) {
   Outbox outbox;
-  outbox.Add(DeltaOf(0, "a"));
-  outbox.Add(DeltaOf(0, "b"));
+  Put(outbox, DeltaOf(0, "a"));
+  Put(outbox, DeltaOf(0, "b"));
   v1::GenerateResponse held = DeltaOf(0, "held");
   held.mutable_delta()->clear_token_ids();
-  outbox.Add(held);
-  EXPECT_EQ(outbox.Take()->delta().text(), "ab");
-  EXPECT_EQ(outbox.Take()->delta().text(), "held");
+  Put(outbox, held);
+  EXPECT_EQ(Take(outbox)->delta().text(), "ab");
+  EXPECT_EQ(Take(outbox)->delta().text(), "held");
 }
 
 TEST(Outbox, KeepsTheLastProgressOnly) {
@@ -62,9 +70,9 @@ TEST(Outbox, KeepsTheLastProgressOnly) {
   for (int i = 1; i <= 3; ++i) {
     v1::GenerateResponse progress;
     progress.mutable_progress()->set_done_tokens(i);
-    outbox.Add(progress);
+    Put(outbox, progress);
   }
-  EXPECT_EQ(outbox.Take()->progress().done_tokens(), 3);
+  EXPECT_EQ(Take(outbox)->progress().done_tokens(), 3);
   EXPECT_TRUE(outbox.empty());
 }
 
@@ -72,10 +80,10 @@ TEST(Outbox, IsFullAboveItsLimitAndDrainedBelowHalfOfIt) {
   Outbox outbox(1000);
   while (!outbox.full()) {
     EXPECT_LE(outbox.bytes(), 1000);
-    outbox.Add(DeltaOf(static_cast<int32_t>(outbox.bytes() % 16), std::string(90, 'x')));
+    Put(outbox, DeltaOf(static_cast<int32_t>(outbox.bytes() % 16), std::string(90, 'x')));
   }
   EXPECT_FALSE(outbox.drained());
-  while (!outbox.drained()) ASSERT_TRUE(outbox.Take().has_value());
+  while (!outbox.drained()) ASSERT_TRUE(Take(outbox).has_value());
   EXPECT_LE(outbox.bytes(), 500);
 }
 
@@ -108,7 +116,8 @@ TEST(FramePacker, OpenMoreGetsTheHandleOfItsOpen) {
   commands[1].mutable_open_more();
   commands[3].mutable_open_more();
   const std::vector<uint64_t> first = packer.Add(0, commands);
-  const decode::v1::DecodeRequest frame = packer.Next();
+  decode::v1::DecodeRequest frame;
+  packer.Next(&frame);
   EXPECT_EQ(frame.commands(1).open_more().first_handle(), first[0]);
   EXPECT_EQ(frame.commands(3).open_more().first_handle(), first[1]);
 }
@@ -125,8 +134,9 @@ TEST(FramePacker, B143_FramesStayUnderTheLimitAndKeepTheOrder) {
   packer.Add(0, commands);
   int next = 0;
   int frames = 0;
+  decode::v1::DecodeRequest frame;
   while (!packer.empty()) {
-    const decode::v1::DecodeRequest frame = packer.Next();
+    packer.Next(&frame);
     EXPECT_LT(frame.ByteSizeLong(), static_cast<size_t>(kMaxFrameBytes));
     for (const auto& command : frame.commands()) EXPECT_EQ(command.open().priority(), next++);
     ++frames;

@@ -336,24 +336,32 @@ v1::GenerateResponse DeltaOf(const std::string& text, bool echo) {
   return message;
 }
 
+void Put(Outbox& outbox, v1::GenerateResponse message) { outbox.Add(&message); }
+
+std::string TakeText(Outbox& outbox) {
+  v1::GenerateResponse message;
+  EXPECT_TRUE(outbox.Take(&message));
+  return message.delta().text();
+}
+
 TEST(PromptOutbox, EchoAndOutputAreNotJoined) {
   Outbox outbox;
-  outbox.Add(DeltaOf("a", true));
-  outbox.Add(DeltaOf("b", true));
-  outbox.Add(DeltaOf("c", false));
-  outbox.Add(DeltaOf("d", false));
-  EXPECT_EQ(outbox.Take()->delta().text(), "ab");
-  EXPECT_EQ(outbox.Take()->delta().text(), "cd");
+  Put(outbox, DeltaOf("a", true));
+  Put(outbox, DeltaOf("b", true));
+  Put(outbox, DeltaOf("c", false));
+  Put(outbox, DeltaOf("d", false));
+  EXPECT_EQ(TakeText(outbox), "ab");
+  EXPECT_EQ(TakeText(outbox), "cd");
   EXPECT_TRUE(outbox.empty());
 }
 
 TEST(PromptOutbox, ALargeDeltaTakesNoMore) {
   Outbox outbox;
-  outbox.Add(DeltaOf(std::string(300 << 10, 'a'), true));
-  outbox.Add(DeltaOf("b", true));
-  outbox.Add(DeltaOf("c", true));
-  EXPECT_EQ(outbox.Take()->delta().text().size(), size_t{300} << 10);
-  EXPECT_EQ(outbox.Take()->delta().text(), "bc");
+  Put(outbox, DeltaOf(std::string(300 << 10, 'a'), true));
+  Put(outbox, DeltaOf("b", true));
+  Put(outbox, DeltaOf("c", true));
+  EXPECT_EQ(TakeText(outbox).size(), size_t{300} << 10);
+  EXPECT_EQ(TakeText(outbox), "bc");
 }
 
 }  // namespace

@@ -14,6 +14,7 @@
 
 #include "engine/sampling/decision.h"
 #include "engine/text/tokenizer_data.h"
+#include "services/text/event_frame.h"
 #include "services/text/session.h"
 #include "tests/support/scripted_decoder.h"
 
@@ -33,6 +34,16 @@ inline std::vector<int32_t> BytesAsTokens(const std::string& text) {
   std::vector<int32_t> out;
   for (const char c : text) out.push_back(static_cast<uint8_t>(c));
   return out;
+}
+
+// The events as one frame, cut for so many shards.
+template <typename Events>
+std::shared_ptr<const EventFrame> FrameOf(const Events& events, const FramePacker& packer,
+                                          size_t num_shards) {
+  auto frame = std::make_shared<EventFrame>();
+  for (const decode::v1::Event& event : events) *frame->mutable_message()->add_events() = event;
+  frame->Cut(packer, static_cast<int32_t>(num_shards));
+  return frame;
 }
 
 // What came out of one choice.
@@ -146,15 +157,6 @@ class Conversation final {
   std::vector<decode::v1::Command> sent;
 
  private:
-  static uint64_t HandleOf(const decode::v1::Event& event) {
-    if (event.has_opened()) return event.opened().handle();
-    if (event.has_prefill()) return event.prefill().handle();
-    if (event.has_prompt_logprobs()) return event.prompt_logprobs().handle();
-    if (event.has_candidates()) return event.candidates().handle();
-    if (event.has_fetched()) return event.fetched().handle();
-    return event.closed().handle();
-  }
-
   void Take(SessionOutput out) {
     for (WorkerCommand& to_worker : out.commands) {
       EXPECT_EQ(to_worker.connection, connection) << "there is no other worker";

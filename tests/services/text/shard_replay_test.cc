@@ -24,7 +24,8 @@ constexpr std::chrono::seconds kPatience{30};
 
 class Sink final : public ResponseSink {
  public:
-  bool Write(v1::GenerateResponse message) override {
+  bool Write(v1::GenerateResponse* written) override {
+    const v1::GenerateResponse& message = *written;
     std::lock_guard lock(mutex_);
     const google::protobuf::RepeatedField<int32_t>& ids = message.delta().token_ids();
     tokens_.insert(tokens_.end(), ids.begin(), ids.end());
@@ -32,6 +33,7 @@ class Sink final : public ResponseSink {
     changed_.notify_all();
     return full_;
   }
+  void Flush() override {}
   void Finish(absl::Status status) override {
     std::lock_guard lock(mutex_);
     status_ = std::move(status);
@@ -75,13 +77,14 @@ class SmallWorker final : public WorkerLink {
       : connection_(connection), places_(places), queue_(queue), packer_(num_shards) {}
 
   std::vector<uint64_t> Send(int32_t shard, uint64_t connection,
-                             std::vector<decode::v1::Command> commands) override {
+                             std::span<decode::v1::Command> commands) override {
     EXPECT_EQ(connection, connection_);
     std::lock_guard lock(mutex_);
     if (gone_) return {};
-    std::vector<uint64_t> first_handles = packer_.Add(shard, std::move(commands));
+    std::vector<uint64_t> first_handles = packer_.Add(shard, commands);
     while (!packer_.empty()) {
-      const decode::v1::DecodeRequest frame = packer_.Next();
+      decode::v1::DecodeRequest frame;
+      packer_.Next(&frame);
       for (const decode::v1::Command& command : frame.commands()) ApplyLocked(command);
     }
     return first_handles;
@@ -93,7 +96,7 @@ class SmallWorker final : public WorkerLink {
   }
   // Gives out what it has to say; false: nothing.
   bool Answer(const std::vector<std::unique_ptr<Shard>>& shards) {
-    std::vector<std::vector<decode::v1::Event>> by_shard(shards.size());
+    std::shared_ptr<const EventFrame> frame;
     {
       std::lock_guard lock(mutex_);
       while (!waiting_.empty() && decoder_.live().size() < places_) {
@@ -101,15 +104,10 @@ class SmallWorker final : public WorkerLink {
         waiting_.pop_front();
       }
       if (gone_ || events_.empty()) return false;
-      for (decode::v1::Event& event : events_) {
-        const uint64_t handle = event.opened().handle() + event.candidates().handle() +
-                                event.fetched().handle() + event.closed().handle();
-        by_shard[packer_.ShardOf(handle)].push_back(std::move(event));
-      }
-      events_.clear();
+      frame = FrameOf(std::exchange(events_, {}), packer_, shards.size());
     }
     for (size_t i = 0; i < shards.size(); ++i) {
-      if (!by_shard[i].empty()) shards[i]->OnEvents(connection_, std::move(by_shard[i]));
+      if (!frame->OfShard(static_cast<int32_t>(i)).empty()) shards[i]->OnEvents(connection_, frame);
     }
     return true;
   }

@@ -26,7 +26,8 @@ constexpr ReplayPolicy kNoReplay{.tries = 0};
 // Collects one request's answer. Full whenever told to be.
 class Sink final : public ResponseSink {
  public:
-  bool Write(v1::GenerateResponse message) override {
+  bool Write(v1::GenerateResponse* written) override {
+    const v1::GenerateResponse& message = *written;
     std::lock_guard lock(mutex_);
     if (message.has_delta()) {
       for (const int32_t id : message.delta().token_ids())
@@ -37,6 +38,7 @@ class Sink final : public ResponseSink {
     changed_.notify_all();
     return full_;
   }
+  void Flush() override {}
   void Finish(absl::Status status) override {
     std::lock_guard lock(mutex_);
     EXPECT_FALSE(status_.has_value()) << "finished twice";
@@ -92,14 +94,15 @@ class Link final : public WorkerLink {
   explicit Link(int32_t num_shards) : packer_(num_shards) {}
 
   std::vector<uint64_t> Send(int32_t shard, uint64_t connection,
-                             std::vector<decode::v1::Command> commands) override {
+                             std::span<decode::v1::Command> commands) override {
     EXPECT_EQ(connection, kConnection);
     std::lock_guard lock(mutex_);
     if (gone_) return {};
     ++sends_;
-    std::vector<uint64_t> first_handles = packer_.Add(shard, std::move(commands));
+    std::vector<uint64_t> first_handles = packer_.Add(shard, commands);
     while (!packer_.empty()) {
-      const decode::v1::DecodeRequest frame = packer_.Next();
+      decode::v1::DecodeRequest frame;
+      packer_.Next(&frame);
       for (const decode::v1::Command& command : frame.commands()) {
         for (decode::v1::Event& event : decoder.Apply(command)) held_.push_back(std::move(event));
       }
@@ -135,15 +138,9 @@ class Link final : public WorkerLink {
 
  private:
   void ReleaseLocked() {
-    std::vector<std::vector<decode::v1::Event>> by_shard(shards.size());
-    for (decode::v1::Event& event : held_) {
-      uint64_t handle = event.opened().handle() + event.candidates().handle() +
-                        event.fetched().handle() + event.closed().handle();
-      by_shard[packer_.ShardOf(handle)].push_back(std::move(event));
-    }
-    held_.clear();
+    const auto frame = FrameOf(std::exchange(held_, {}), packer_, shards.size());
     for (size_t i = 0; i < shards.size(); ++i) {
-      if (!by_shard[i].empty()) shards[i]->OnEvents(kConnection, std::move(by_shard[i]));
+      if (!frame->OfShard(static_cast<int32_t>(i)).empty()) shards[i]->OnEvents(kConnection, frame);
     }
   }
 
