@@ -57,14 +57,17 @@ under() {  # TOOL PROGRAM FILTER
     "$programs/$2" --gtest_brief=1 --gtest_filter="$3"
 }
 sanitize() {
-  local sanitizer tool failed=0 start
+  local sanitizer tool filter failed=0 start
   sanitizer=$(command -v compute-sanitizer || echo /usr/local/cuda/bin/compute-sanitizer)
   [ -x "$sanitizer" ] || die "compute-sanitizer was not found"
   program cuda_test
   program ops_test
   for tool in memcheck racecheck initcheck synccheck; do
     start=$SECONDS
-    if under "$tool" cuda_test "$sanitized" && under "$tool" ops_test "$sanitized_ops"; then
+    # With CudaSmallModel, which tries many algorithms for its products, racecheck took more than 90 s.
+    filter=$sanitized
+    [ "$tool" != racecheck ] || filter=${sanitized#CudaSmallModel.\*:}
+    if under "$tool" cuda_test "$filter" && under "$tool" ops_test "$sanitized_ops"; then
       echo "gpu.sh: $tool reports nothing, $((SECONDS - start)) s"
     else
       echo "gpu.sh: $tool FAILED, $((SECONDS - start)) s"
