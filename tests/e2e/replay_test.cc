@@ -140,7 +140,7 @@ void KillAtRandomMoments(ReplayFleet& replay, const std::vector<v1::GenerateRequ
   std::printf("%d kills in %d rounds of %zu streams, opened again %d times, %.2f s\n", killed,
               rounds, requests.size(), reopened,
               std::chrono::duration<double>(Clock::now() - start).count());
-  EXPECT_GT(reopened, kills);
+  EXPECT_GE(reopened, kills);
 }
 
 int Kills(int fallback) {
@@ -160,9 +160,14 @@ TEST(Replay, StreamsHaveTheirTokensThroughKillsAtRandomMoments) {
 TEST(Replay, StreamsOfTheDefaultModelHaveTheirTokensThroughKills) {
   const auto model = DefaultModel();
   if (!model) GTEST_SKIP() << "TANDEM_TEST_MODEL is not set";
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+  constexpr int kStreams = 3, kTokens = 16, kKills = 1;  // products take twenty times as long
+#else
+  constexpr int kStreams = 12, kTokens = 60, kKills = 3;
+#endif
   ReplayFleet replay(*model, {"--threads", "1", "--max-sessions", "32", "--context", "512"});
-  KillAtRandomMoments(replay, SeededRequests(12, 60), std::min(Kills(3), 20), milliseconds(200),
-                      milliseconds(2000));
+  KillAtRandomMoments(replay, SeededRequests(kStreams, kTokens), std::min(Kills(kKills), 20),
+                      milliseconds(200), milliseconds(2000));
 }
 
 // Long outputs, since a fast device is soon done with short ones. Pages for all of them and no
