@@ -23,12 +23,18 @@ spdlog::level::level_enum ToSpdlog(LogLevel level) {
   return spdlog::level::err;
 }
 
-std::shared_ptr<spdlog::logger> MakeLogger(std::string_view program) {
-  auto logger = std::make_shared<spdlog::logger>(std::string(program),
-                                                 std::make_shared<spdlog::sinks::stderr_sink_mt>());
-  logger->set_pattern(kPattern, spdlog::pattern_time_type::utc);
-  logger->flush_on(spdlog::level::trace);
-  return logger;
+// The process's one logger, made by the first call, which names it; safe from any thread, and there
+// until the process ends. Not spdlog's default one, which writes to stdout, which belongs to the
+// program's output.
+spdlog::logger& Logger(std::string_view program) {
+  static spdlog::logger* const logger = [&] {
+    auto* made =
+        new spdlog::logger(std::string(program), std::make_shared<spdlog::sinks::stderr_sink_mt>());
+    made->set_pattern(kPattern, spdlog::pattern_time_type::utc);
+    made->flush_on(spdlog::level::trace);
+    return made;
+  }();
+  return *logger;
 }
 
 // Bytes at text[i] that must not reach a terminal or a log as they are; 0: none.
@@ -46,13 +52,10 @@ size_t UnsafeBytes(std::string_view text, size_t i) {
 
 }  // namespace
 
-void InitLogging(std::string_view program) { spdlog::set_default_logger(MakeLogger(program)); }
+void InitLogging(std::string_view program) { Logger(program); }
 
 void Log(LogLevel level, std::string_view message) {
-  // spdlog's own default logger has no name and writes to stdout, which belongs to the program's
-  // output.
-  if (spdlog::default_logger_raw()->name().empty()) InitLogging("tandem");
-  spdlog::default_logger_raw()->log(ToSpdlog(level), "{}", EscapeControl(message));
+  Logger("tandem").log(ToSpdlog(level), "{}", EscapeControl(message));
 }
 
 std::string EscapeControl(std::string_view text) {
