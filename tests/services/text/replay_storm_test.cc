@@ -9,17 +9,13 @@
 #include <string>
 #include <vector>
 
+#include "services/text/event_frame.h"
 #include "tests/services/text/session_fixture.h"
 
 namespace tandem::text {
 namespace {
 
 namespace pb = decode::v1;
-
-uint64_t HandleOf(const pb::Event& event) {
-  return event.opened().handle() + event.prefill().handle() + event.candidates().handle() +
-         event.fetched().handle() + event.closed().handle();
-}
 
 class Storm final {
  public:
