@@ -80,6 +80,12 @@ __device__ __forceinline__ float MaxLanes(float x) {
   return fmaxf(x, __shfl_xor_sync(0xffffffffu, x, 2));
 }
 
+// Sum of a lane's pairs of a tile: a balanced tree.
+__device__ __forceinline__ float AddPairs(const float (&pair)[8]) {
+  return __fadd_rn(__fadd_rn(__fadd_rn(pair[0], pair[1]), __fadd_rn(pair[2], pair[3])),
+                   __fadd_rn(__fadd_rn(pair[4], pair[5]), __fadd_rn(pair[6], pair[7])));
+}
+
 struct MergeWeights {
   float merged;  // a
   float split;   // b

@@ -61,15 +61,7 @@ __device__ void NarrowItem(const Params& params, const Item& item, int32_t kv_he
   }
   Stream stream(params, range, kv_head, tile, split_stride, ring);
   BeginOverlapping();
-  for (int piece = threadIdx.x; piece < 16 * kHeadDim / 8; piece += kThreads) {
-    const int index = piece / (kHeadDim / 8);
-    const int column = piece % (kHeadDim / 8) * 8;
-    const Line from = LineAt(params, item, first_head, num_heads, index);
-    *reinterpret_cast<uint4*>(q + index * kStride + column) =
-        from.row_head < 0
-            ? uint4{}
-            : *reinterpret_cast<const uint4*>(params.q + from.row_head * kHeadDim + column);
-  }
+  LoadQueries<kHeadDim, kStride, 16, kThreads>(params, item, first_head, num_heads, q);
   const Line line[2] = {LineAt(params, item, first_head, num_heads, g),
                         LineAt(params, item, first_head, num_heads, g + 8)};
 

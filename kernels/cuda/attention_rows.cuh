@@ -109,6 +109,23 @@ __device__ inline Line LineAt(const Params& params, const Item& item, int32_t fi
   return {int64_t{row} * params.num_heads + head, FirstVisible(last, params.window), last};
 }
 
+// q of the lines [0, kLines) of an item into shared memory, padding lines as zeros. The whole block
+// of kBlockThreads calls it.
+template <int kHeadDim, int kStride, int kLines, int kBlockThreads>
+__device__ __forceinline__ void LoadQueries(const Params& params, const Item& item,
+                                            int32_t first_head, int32_t num_heads,
+                                            __nv_bfloat16* q) {
+  for (int piece = threadIdx.x; piece < kLines * kHeadDim / 8; piece += kBlockThreads) {
+    const int index = piece / (kHeadDim / 8);
+    const int column = piece % (kHeadDim / 8) * 8;
+    const Line from = LineAt(params, item, first_head, num_heads, index);
+    *reinterpret_cast<uint4*>(q + index * kStride + column) =
+        from.row_head < 0
+            ? uint4{}
+            : *reinterpret_cast<const uint4*>(params.q + from.row_head * kHeadDim + column);
+  }
+}
+
 // Not inlined: few models have a cap, and its code would stand at every score.
 __device__ __noinline__ float CappedScore(float score, float cap_factor, float soft_cap) {
   return __fmul_rn(soft_cap, tanhf(__fmul_rn(score, cap_factor)));

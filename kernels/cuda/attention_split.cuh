@@ -126,15 +126,7 @@ __global__ void __launch_bounds__(kSplitThreads, 1)
   asm volatile("cp.async.commit_group;" ::: "memory");
 
   BeginOverlapping();
-  for (int piece = threadIdx.x; piece < 16 * kHeadDim / 8; piece += kSplitThreads) {
-    const int index = piece / (kHeadDim / 8);
-    const int column = piece % (kHeadDim / 8) * 8;
-    const Line from = LineAt(params, item, first_head, num_heads, index);
-    *reinterpret_cast<uint4*>(q + index * kStride + column) =
-        from.row_head < 0
-            ? uint4{}
-            : *reinterpret_cast<const uint4*>(params.q + from.row_head * kHeadDim + column);
-  }
+  LoadQueries<kHeadDim, kStride, 16, kSplitThreads>(params, item, first_head, num_heads, q);
   const Line line[2] = {LineAt(params, item, first_head, num_heads, g),
                         LineAt(params, item, first_head, num_heads, g + 8)};
   __syncthreads();
@@ -195,9 +187,7 @@ __global__ void __launch_bounds__(kSplitThreads, 1)
       *reinterpret_cast<uint32_t*>(prob + (g + 8 * r) * kProbStride + kTileKeys * warp + 8 * j +
                                    2 * i4) = PackBf16(p0, p1);
     }
-    tile_sum[(16 * warp + g + 8 * r) * 4 + i4] =
-        __fadd_rn(__fadd_rn(__fadd_rn(pair[0], pair[1]), __fadd_rn(pair[2], pair[3])),
-                  __fadd_rn(__fadd_rn(pair[4], pair[5]), __fadd_rn(pair[6], pair[7])));
+    tile_sum[(16 * warp + g + 8 * r) * 4 + i4] = AddPairs(pair);
   }
   asm volatile("cp.async.wait_group 0;" ::: "memory");
   __syncthreads();

@@ -40,15 +40,7 @@ __device__ void WideItem(const Params& params, const Item& item, int32_t kv_head
   int32_t tile = range.first / kTileKeys;
   __syncthreads();  // the item before this one is done with shared memory
   Stream stream(params, range, kv_head, tile, 1, ring);
-  for (int piece = threadIdx.x; piece < 64 * kHeadDim / 8; piece += kThreads) {
-    const int index = piece / (kHeadDim / 8);
-    const int column = piece % (kHeadDim / 8) * 8;
-    const Line from = LineAt(params, item, first_head, params.group, index);
-    *reinterpret_cast<uint4*>(q + index * kStride + column) =
-        from.row_head < 0
-            ? uint4{}
-            : *reinterpret_cast<const uint4*>(params.q + from.row_head * kHeadDim + column);
-  }
+  LoadQueries<kHeadDim, kStride, 64, kThreads>(params, item, first_head, params.group, q);
   const __nv_bfloat16* own_q = q + 16 * warp * kStride;
   const Line line[2] = {LineAt(params, item, first_head, params.group, 16 * warp + g),
                         LineAt(params, item, first_head, params.group, 16 * warp + g + 8)};
@@ -97,10 +89,7 @@ __device__ void WideItem(const Params& params, const Item& item, int32_t kv_head
         p1 = Probability(p1, params.c, shift);
         pair[j] = __fadd_rn(p0, p1);
       }
-      const float sum =
-          __fadd_rn(__fadd_rn(__fadd_rn(pair[0], pair[1]), __fadd_rn(pair[2], pair[3])),
-                    __fadd_rn(__fadd_rn(pair[4], pair[5]), __fadd_rn(pair[6], pair[7])));
-      split[r].sum = __fmaf_rn(split[r].sum, weight[r], sum);
+      split[r].sum = __fmaf_rn(split[r].sum, weight[r], AddPairs(pair));
     }
 #pragma unroll
     for (int i = 0; i < kColumns; ++i) {
