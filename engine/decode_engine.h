@@ -31,7 +31,8 @@
 // wrote is written again. So drafts change no event but the time when it comes, and `drawn` is
 // always the draw. Rows of drafts are bound by run_ahead and the limit as others are, and no
 // session gives way to them. How many there are, if any, depends on how many were taken and on what
-// rows cost (drafts/draft_length.h). Guesses need the last tokens on the host: a session has no
+// rows cost (drafts/draft_length.h), and is bound by what all of them may lose
+// (drafts/draft_budget.h). Guesses need the last tokens on the host: a session has no
 // other row in flight beside a step with drafts. Where steps overlap that costs it a turn; so with
 // a match at hand, and rows that are worth it, it lets a turn pass, and without one it runs ahead
 // as ever.

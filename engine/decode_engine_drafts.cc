@@ -74,8 +74,13 @@ void EngineState::PlanDrafts() {
       const bool others_go_on = num_in_flight() > 0 && num_sequences > 1;
       const bool overlaps = num_in_flight() > 0 || ops.info().asynchronous;
       const double turns = others_go_on ? kTurn : overlaps ? kIdle : 0;
-      num_drafts =
-          session->draft_length.Choose(session->match.length, CostOfDrafts(num_rows, most, turns));
+      const std::span<const double> costs = CostOfDrafts(num_rows, most, turns);
+      num_drafts = session->draft_length.Choose(session->match.length, costs);
+      if (num_drafts > 0) {
+        const double cost = costs[static_cast<size_t>(num_drafts - 1)];
+        if (!draft_budget.Allows(cost)) continue;
+        draft_budget.Spend(cost);
+      }
     }
     if (num_drafts == 0) continue;
     if (in_flight) {
@@ -106,11 +111,13 @@ void EngineState::UploadDrafts(int32_t to, Session* session) {
 // A row of a step with drafts was collected, and its draw appended. False: it is not the draft, so
 // that the rows behind it ran for another list.
 bool EngineState::JudgeDraft(const RowRecord& row, int32_t drawn, Session* session) {
+  draft_budget.OnDrawn(1, options.max_sessions - static_cast<int32_t>(free_slots.size()));
   const bool is_last = row.num_before == row.num_drafts;
   const bool is_taken = !is_last && drawn == row.draft;
   if (is_taken) ++num_drafts_taken;
   if (!is_taken && row.num_drafts > 0) {
     session->draft_length.Observe(row.match, row.num_drafts, row.num_before);
+    draft_budget.OnTaken(row.num_before);
   }
   return is_last || is_taken;
 }

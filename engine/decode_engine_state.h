@@ -30,6 +30,7 @@
 #include "engine/cache/kv_cache.h"
 #include "engine/decode_engine.h"
 #include "engine/decode_engine_arrays.h"
+#include "engine/drafts/draft_budget.h"
 #include "engine/drafts/draft_length.h"
 #include "engine/drafts/ngram_drafts.h"
 #include "engine/scheduler/admission_queue.h"
@@ -310,6 +311,7 @@ struct EngineState {
   int64_t prefilled_tokens = 0;
   int64_t reused_tokens = 0;
   int64_t num_preempted = 0;
+  DraftBudget draft_budget;
   int64_t num_drafted = 0;
   int64_t num_drafts_taken = 0;
 };

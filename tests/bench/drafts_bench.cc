@@ -6,9 +6,9 @@
 //
 // Tasks: "copy-edit", a paragraph to be repeated with a word changed, greedy; "story", greedy;
 // "sampled", a story at temperature 1; "random", prompts of random tokens at temperature 1. MODEL
-// has to know ChatML. ratio: time of the rounds without drafts by that of those with drafts, of
-// each the best round, which other processes disturbed least; processor_ratio: the same of
-// processor time.
+// has to know ChatML. Measured while all sessions run. ratio: tokens a second of the rounds with
+// drafts by that of those without, of each the best round, which other processes disturbed least;
+// processor_ratio: the same of processor time.
 #include <algorithm>
 #include <cstdio>
 #include <ctime>
@@ -51,6 +51,9 @@ struct Flags {
 };
 
 struct Result {
+  // Of all sessions, from the first token of the last one until the first one has its last: while
+  // all of them ran.
+  int64_t tokens = 0;
   double seconds = 0;
   double processor_seconds = 0;
   int64_t steps = 0;
@@ -59,9 +62,12 @@ struct Result {
   std::vector<std::vector<int32_t>> output;
 };
 
-double Best(const std::vector<double>& times) {
-  return *std::min_element(times.begin(), times.end());
-}
+struct Rates {
+  double best = 0;  // tokens per second
+  void Add(int64_t tokens, double seconds) {
+    best = std::max(best, static_cast<double>(tokens) / seconds);
+  }
+};
 
 std::string Chat(const std::string& text) {
   return "<|im_start|>user\n" + text + "<|im_end|>\n<|im_start|>assistant\n";
@@ -78,9 +84,8 @@ class Bench final {
   }
 
   void Run(const std::string& task, int32_t batch) {
-    std::vector<double> with, without, processor_with, processor_without;
+    Rates with, without, processor_with, processor_without;
     Result last;
-    double tokens = 0;
     for (int32_t round = -1; round < flags_.rounds; ++round) {
       Result plain;
       for (const bool is_plain : {round % 2 == 0, round % 2 != 0}) {
@@ -88,11 +93,10 @@ class Bench final {
       }
       TANDEM_CHECK(plain.output == last.output) << task << ": drafts changed a token";
       if (round < 0) continue;  // the first one warms up
-      without.push_back(plain.seconds);
-      with.push_back(last.seconds);
-      processor_without.push_back(plain.processor_seconds);
-      processor_with.push_back(last.processor_seconds);
-      tokens = static_cast<double>(batch) * flags_.tokens;
+      without.Add(plain.tokens, plain.seconds);
+      with.Add(last.tokens, last.seconds);
+      processor_without.Add(plain.tokens, plain.processor_seconds);
+      processor_with.Add(last.tokens, last.processor_seconds);
     }
     nlohmann::json out;
     out["bench"] = "drafts";
@@ -100,10 +104,10 @@ class Bench final {
     out["device"] = ops_->info().device;
     out["batch"] = batch;
     out["tokens"] = flags_.tokens;
-    out["tokens_per_second_without"] = tokens / Best(without);
-    out["tokens_per_second_with"] = tokens / Best(with);
-    out["ratio"] = Best(without) / Best(with);
-    out["processor_ratio"] = Best(processor_without) / Best(processor_with);
+    out["tokens_per_second_without"] = without.best;
+    out["tokens_per_second_with"] = with.best;
+    out["ratio"] = with.best / without.best;
+    out["processor_ratio"] = processor_with.best / processor_without.best;
     out["steps_with"] = last.steps;
     out["drafted"] = last.drafted;
     out["taken"] = last.taken;
@@ -126,7 +130,6 @@ class Bench final {
     return Must(tokenizer_->Encode(Chat(text), {.parse_special = true})).ids;
   }
 
-  // Seconds from the first token of the last session on.
   Result Round(const std::string& task, int32_t batch, int32_t drafts) const {
     EngineOptions options;
     options.max_sessions = batch;
@@ -158,6 +161,7 @@ class Bench final {
     Nanos begin = 0;
     std::clock_t processor_begin = 0;
     int64_t first_step = 0;
+    int64_t num_tokens = 0, first_tokens = 0;
     while (num_done < batch) {
       engine->Launch(SteadyNow());
       if (ops_->info().asynchronous) engine->Launch(SteadyNow());
@@ -171,6 +175,7 @@ class Bench final {
         std::vector<int32_t>& output = out.output[candidates->handle.number];
         num_begun += output.empty();
         output.push_back(token);
+        ++num_tokens;
         num_done += static_cast<int32_t>(output.size()) == flags_.tokens;
         engine->Extend({candidates->handle, candidates->position, candidates->epoch, {token}},
                        SteadyNow());
@@ -179,12 +184,17 @@ class Bench final {
         begin = SteadyNow();
         processor_begin = std::clock();
         first_step = engine->load().steps;
+        first_tokens = num_tokens;
+      }
+      if (num_done > 0 && out.tokens == 0) {
+        TANDEM_CHECK(begin != 0) << "one session ended before the last one began: more --tokens";
+        out.tokens = num_tokens - first_tokens;
+        out.seconds = 1e-9 * static_cast<double>(SteadyNow() - begin);
+        out.processor_seconds = static_cast<double>(std::clock() - processor_begin) /
+                                static_cast<double>(CLOCKS_PER_SEC);
+        out.steps = engine->load().steps - first_step;
       }
     }
-    out.seconds = 1e-9 * static_cast<double>(SteadyNow() - begin);
-    out.processor_seconds =
-        static_cast<double>(std::clock() - processor_begin) / static_cast<double>(CLOCKS_PER_SEC);
-    out.steps = engine->load().steps - first_step;
     out.drafted = engine->load().drafted_tokens;
     out.taken = engine->load().taken_drafts;
     return out;
