@@ -4,6 +4,7 @@
 #   tests/run.sh                 everything: release tests, then ASan+UBSan, then TSan
 #   tests/run.sh release ...     only the named parts: release asan tsan
 # Environment: TANDEM_JOBS (build and test jobs), TANDEM_CACHE, TANDEM_TEST_MODEL (a model file instead of the default),
+# TANDEM_TEST_PYTHON (an interpreter that has tests/python/requirements.txt, instead of one made in the cache),
 # TANDEM_EXHAUSTIVE (set: proofs over every float, 10,000,000 draws a set, whole vocabularies: many minutes, name the tests).
 # The last line reads "N passed, N failed, N skipped", counted over all parts; the exit status is 0 iff none failed.
 set -euo pipefail
@@ -20,6 +21,10 @@ say_cuda
 if [ -z "${TANDEM_TEST_MODEL:-}" ]; then
   fetch_model
   export TANDEM_TEST_MODEL=$tandem_model
+fi
+if [ -z "${TANDEM_TEST_PYTHON:-}" ]; then
+  fetch_python
+  export TANDEM_TEST_PYTHON=$tandem_python
 fi
 jobs=${TANDEM_JOBS:-$(nproc)}
 [ "$jobs" -le 2 ] || jobs=2  # tests use threads of their own

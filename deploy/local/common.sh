@@ -14,7 +14,7 @@ tandem_build_packages=(g++ cmake ninja-build ccache mold pkg-config git ca-certi
   libabsl-dev libre2-dev libc-ares-dev libssl-dev zlib1g-dev libsentencepiece-dev libpcre2-dev
   nlohmann-json3-dev libspdlog-dev libcli11-dev libxxhash-dev libedit-dev libutf8proc-dev)
 tandem_model_packages=(python3 python3-pip unzip)
-tandem_test_packages=(libgtest-dev libgmock-dev binutils)
+tandem_test_packages=(libgtest-dev libgmock-dev binutils python3-venv)
 
 say() { printf '%s %s\n' "$(date +%H:%M:%S)" "$*" >&2; }
 die() { printf 'error: %s\n' "$*" >&2; exit 1; }
@@ -87,6 +87,21 @@ fetch_model() {
   [ "$sum" = "$tandem_model_sha256" ] || { rm -rf "$work"; die "the model's sha256 is $sum, expected $tandem_model_sha256"; }
   mv "$file" "$tandem_model"
   rm -rf "$work"
+}
+
+# fetch_python: an interpreter with what tests in Python need, in a folder of the cache that is named for the list of them;
+# sets tandem_python.
+fetch_python() {
+  local list=$tandem_root/tests/python/requirements.txt
+  local folder; folder=$tandem_cache/python-$(sha256sum <"$list" | cut -c1-16)
+  tandem_python=$folder/bin/python
+  [ ! -f "$folder/complete" ] || return 0
+  say "installing Python packages for tests"
+  rm -rf "$folder"
+  python3 -m venv "$folder"
+  "$tandem_python" -m pip install --quiet --disable-pip-version-check -r "$list" >&2 ||
+    die "could not install the packages of tests/python/requirements.txt"
+  touch "$folder/complete"
 }
 
 # The CUDA backend is built where nvcc is; what this build has is said once.

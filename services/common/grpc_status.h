@@ -1,5 +1,9 @@
 // absl::Status <-> grpc::Status: the one place where the two meet. Their codes have the same names
 // and numbers.
+//
+// To gRPC a status carries details, as a google.rpc.Status: BadRequest names the field of an
+// INVALID_ARGUMENT, RetryInfo says after what time it is worth trying again
+// (services/common/status_detail.h). From gRPC only code and message are read.
 #pragma once
 
 #include <grpcpp/support/status.h>

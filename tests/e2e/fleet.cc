@@ -30,17 +30,21 @@ std::string WaitForPort(const std::string& file, Process& process, double patien
   return "";
 }
 
+std::optional<std::string> Variable(const char* name) {
+  const char* value = std::getenv(name);
+  if (value == nullptr || *value == '\0') return std::nullopt;
+  return value;
+}
+
 }  // namespace
 
 std::string ProgramPath(const std::string& name) {
   return std::filesystem::read_symlink("/proc/self/exe").parent_path() / name;
 }
 
-std::optional<std::string> DefaultModel() {
-  const char* path = std::getenv("TANDEM_TEST_MODEL");
-  if (path == nullptr || *path == '\0') return std::nullopt;
-  return path;
-}
+std::optional<std::string> DefaultModel() { return Variable("TANDEM_TEST_MODEL"); }
+
+std::optional<std::string> TestPython() { return Variable("TANDEM_TEST_PYTHON"); }
 
 bool IsServing(const std::string& address, double timeout_seconds) {
   const auto end =

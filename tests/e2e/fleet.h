@@ -76,6 +76,8 @@ class Fleet final {
 // TANDEM_TEST_MODEL is unset).
 std::string ProgramPath(const std::string& name);
 std::optional<std::string> DefaultModel();
+// An interpreter that has tests/python/requirements.txt (nothing where TANDEM_TEST_PYTHON is unset).
+std::optional<std::string> TestPython();
 
 // SERVING by grpc.health.v1 within the time-out.
 bool IsServing(const std::string& address, double timeout_seconds);
