@@ -1,6 +1,7 @@
 // What the README says exists: its links, its scripts, its flags.
 #include <gtest/gtest.h>
 
+#include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
@@ -59,6 +60,35 @@ TEST(Docs, EveryScriptThatTheReadmeNamesCanBeRun) {
   }
   EXPECT_GE(scripts.size(), 2u);
   for (const std::string& script : scripts) EXPECT_EQ(access(script.c_str(), X_OK), 0) << script;
+}
+
+// Between `<!-- COMMAND -->` and `<!-- end -->` a document has what the program prints.
+// TANDEM_WRITE_DOCS writes it there.
+TEST(Docs, HaveTheTablesThatTheProgramsPrint) {
+  int tables = 0;
+  for (const std::string& document :
+       {std::string("README.md"), std::string("services/README.md")}) {
+    std::string text = Read(document);
+    const std::string before = text;
+    for (size_t at = text.find("<!-- tandem"); at != std::string::npos;
+         at = text.find("<!-- tandem", at + 1)) {
+      const size_t begin = text.find(" -->\n", at);
+      const size_t end = text.find("<!-- end -->", at);
+      ASSERT_TRUE(begin != std::string::npos && end != std::string::npos) << document;
+      const std::string command = text.substr(at + 5, begin - at - 5);
+      const RunResult result =
+          RunProgram({"/bin/sh", "-c", std::string(TANDEM_BINARY_FOLDER) + "/" + command});
+      ASSERT_EQ(result.status, 0) << command << ": " << result.output;
+      text.replace(begin + 5, end - begin - 5, "\n" + result.output + "\n");
+      ++tables;
+    }
+    if (std::getenv("TANDEM_WRITE_DOCS") != nullptr) {
+      std::ofstream(document) << text;
+    } else {
+      EXPECT_EQ(before, text) << document << ": TANDEM_WRITE_DOCS=1 docs_test writes this";
+    }
+  }
+  EXPECT_GE(tables, 2);
 }
 
 TEST(Docs, EveryFlagOfTheReadmeIsAFlagOfAProgram) {

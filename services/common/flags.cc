@@ -3,6 +3,7 @@
 #include <iostream>
 #include <string>
 
+#include "services/common/flag_table.h"
 #include "services/common/logging.h"
 #include "services/common/version.h"
 
@@ -12,6 +13,19 @@ namespace {
 int Complain(const CLI::App& app, const std::string& message) {
   std::cerr << app.get_name() << ": " << EscapeControl(message) << " (see --help)" << std::endl;
   return kExitUsage;
+}
+
+// For documents, and so not in --help.
+void AddTableFlag(CLI::App& app) {
+  app.add_flag_function(
+         "--help-markdown",
+         [&app](int64_t) {
+           std::cout << FlagTable(app);
+           throw CLI::Success();
+         },
+         "print the flags as a Markdown table and exit")
+      ->group("")
+      ->trigger_on_parse();
 }
 
 }  // namespace
@@ -27,6 +41,8 @@ std::optional<int> ParseFlags(CLI::App& app, int argc, const char* const* argv) 
   if (app.get_option_no_throw("--version") == nullptr) {
     app.set_version_flag("--version", std::string(Version()));
   }
+  AddTableFlag(app);
+  for (CLI::App* command : app.get_subcommands({})) AddTableFlag(*command);
   try {
     app.parse(argc, argv);
   } catch (const CLI::Success& success) {

@@ -74,7 +74,6 @@ int Main(int argc, char** argv) {
   app.add_option("--port-file", port_file, "write the port that was bound to this file");
   app.add_option("--shards", options.shards,
                  "threads that own sessions; default: one for every four cores, 1 to 8")
-      ->capture_default_str()
       ->check(CLI::Range(1, kMaxShards));
   app.add_option("--max-requests", options.max_requests,
                  "generations at once; more are refused at once")
