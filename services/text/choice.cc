@@ -5,7 +5,9 @@
 
 #include "engine/base/check.h"
 #include "engine/base/status.h"
+#include "engine/sampling/draw_probability.h"
 #include "services/common/decode_codec.h"
+#include "services/text/router.h"
 
 namespace tandem::text {
 namespace {
@@ -187,7 +189,7 @@ void Choice::OnFetchedRow(const pb::Fetched::Values& values, Nanos now, SessionO
   row_.insert(row_.end(), values.values().begin(), values.values().end());
   if (static_cast<int32_t>(row_.size()) < vocab_size) return;
   const Decision decision = decider_.DecideFromRow(row_);
-  if (decision.kind == Decision::Kind::kToken && request_.logprobs) {
+  if (decision.kind == Decision::Kind::kToken && (request_.logprobs || request_.token_details)) {
     pending_.front().candidates = decider_.CandidatesFromRow(row_);
   }
   Act(decision, now, out);
@@ -203,6 +205,17 @@ std::optional<v1::PositionLogprobs> Choice::LogprobsOf(int32_t token) const {
   return MakeLogprobs(candidates, token, *chosen, request_.model->tokenizer());
 }
 
+void Choice::FillDetail(int32_t token, Nanos now, v1::TokenDetail* out) const {
+  out->set_fetched(state_ == State::kFetching);
+  out->set_ahead(goes_on_);
+  out->set_worker(WorkerOf(connection_));
+  const Nanos since = last_token_at_ >= 0 ? last_token_at_ : request_.received;
+  out->set_microseconds(std::max<Nanos>(0, now - since) / 1000);
+  const std::optional<double> probability =
+      DrawProbability(decider_.params(), pending_.front().candidates, token);
+  if (probability.has_value()) out->set_probability(static_cast<float>(*probability));
+}
+
 void Choice::Take(int32_t token, Nanos now, SessionOutput* out) {
   TANDEM_CHECK(token >= 0 && token < request_.model->tokenizer().vocab_size())
       << "token " << token << " was decided: the tokenizer does not define it";
@@ -210,6 +223,8 @@ void Choice::Take(int32_t token, Nanos now, SessionOutput* out) {
   const int32_t drawn = pending_.front().drawn;
   const bool miss = drawn >= 0 && drawn != token;
   std::optional<v1::PositionLogprobs> logprobs = LogprobsOf(token);
+  if (request_.token_details) FillDetail(token, now, held_.add_token_details());
+  goes_on_ = drawn == token && std::min(request_.run_ahead, limits_.max_run_ahead) > 0;
   pending_.pop_front();
   row_.clear();
   fetch_top_ = fetch_perturbed_ = 0;
@@ -268,7 +283,10 @@ void Choice::EmitToken(int32_t token, std::string text,
 
 void Choice::EmitHeld(SessionOutput* out) {
   held_tokens_ = 0;
-  if (held_.text().empty() && held_.token_ids().empty() && held_.logprobs().empty()) return;
+  if (held_.text().empty() && held_.token_ids().empty() && held_.logprobs().empty() &&
+      held_.token_details().empty()) {
+    return;
+  }
   held_.set_choice(index_);
   out->messages.emplace_back().mutable_delta()->Swap(&held_);
 }

@@ -157,6 +157,8 @@ class Choice final {
   // The delta of the tokens that stream_interval holds back.
   void EmitHeld(SessionOutput* out);
   std::optional<v1::PositionLogprobs> LogprobsOf(int32_t token) const;
+  // Of the position's token, before anything of the position is dropped.
+  void FillDetail(int32_t token, Nanos now, v1::TokenDetail* out) const;
   decode::v1::Command* AddCommand(SessionOutput* out) const;
   void Close(Nanos retain, SessionOutput* out);
   // Forgets what its worker sent and was told.
@@ -177,7 +179,8 @@ class Choice final {
   uint64_t handle_ = 0;  // 0: none yet, or no longer live
   WorkerLimits limits_;
   uint32_t epoch_ = 0;
-  Nanos asked_at_ = 0;  // when the worker was last asked for something
+  Nanos asked_at_ = 0;    // when the worker was last asked for something
+  bool goes_on_ = false;  // it drew the last token itself, and need not be told to go on
 
   OutputText output_;
   Decider decider_;

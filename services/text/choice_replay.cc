@@ -42,6 +42,7 @@ void Choice::OnNoPlace(const absl::Status& why, bool busy, Nanos now, SessionOut
 void Choice::ForgetWorker() {
   handle_ = 0;
   epoch_ = 0;
+  goes_on_ = false;
   pending_.clear();
   row_.clear();
   fetch_top_ = fetch_perturbed_ = 0;

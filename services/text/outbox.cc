@@ -36,6 +36,7 @@ bool Outbox::Merge(v1::GenerateResponse* message) {
     }
     joined.mutable_text()->append(delta.text());
     joined.mutable_token_ids()->MergeFrom(delta.token_ids());
+    joined.mutable_token_details()->MergeFrom(delta.token_details());
     for (v1::PositionLogprobs& logprobs : *delta.mutable_logprobs()) {
       *joined.add_logprobs() = std::move(logprobs);
     }

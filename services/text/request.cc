@@ -210,6 +210,7 @@ absl::Status CheckResponse(const v1::ResponseOptions& response, GenerationReques
     return InvalidArgument("response.report_ids has id ", *twice, " twice");
   }
   out->token_ids = response.token_ids();
+  out->token_details = response.token_details();
   out->prefill_progress = response.prefill_progress();
   out->echo = response.echo();
   if (response.has_prompt_logprobs()) {

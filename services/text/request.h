@@ -49,6 +49,7 @@ struct GenerationRequest {
   bool include_stop = false;
   bool logprobs = false;  // which ones: sampling.num_raw_top and report_ids
   bool token_ids = false;
+  bool token_details = false;
   bool prefill_progress = false;
   std::optional<int32_t> prompt_logprobs;  // so many of each position of the prompt; absent: none
   bool echo = false;

@@ -42,7 +42,15 @@ class WorkerLink {
   virtual void Drop(uint64_t connection, const absl::Status& status) = 0;
 };
 
-// A worker as one connection to it knows it. Connections are numbered over all workers.
+// Connections are numbered over all workers: those of one are behind this number.
+inline constexpr uint64_t ConnectionsOf(int32_t worker) {
+  return static_cast<uint64_t>(worker) << 32;
+}
+inline constexpr int32_t WorkerOf(uint64_t connection) {
+  return static_cast<int32_t>(connection >> 32);
+}
+
+// A worker as one connection to it knows it.
 struct WorkerRef {
   int32_t worker = -1;
   uint64_t connection = 0;

@@ -89,7 +89,7 @@ WorkerConnection::WorkerConnection(WorkerConnectionOptions options, ModelTextCac
       cache_(cache),
       listener_(listener),
       stub_(pb::DecodeWorker::NewStub(options_.channel)),
-      connection_(static_cast<uint64_t>(options_.worker) << 32),
+      connection_(ConnectionsOf(options_.worker)),
       packer_(options_.num_shards) {
   thread_ = std::thread([this] { Run(); });
 }

@@ -1,6 +1,7 @@
 // Workers that come, go, fall silent, lie, and a text tier that drains.
 #include <gmock/gmock.h>
 
+#include <algorithm>
 #include <future>
 #include <string>
 #include <thread>
@@ -235,6 +236,29 @@ TEST_F(FleetTest, TheOtherWorkerTakesOverWhenOneIsLost) {
   workers_[0]->Kill();
   ExpectWhole(running, 150, 1);
   EXPECT_TRUE(Ask(Prompt("x", 3)).status.ok());
+}
+
+TEST_F(FleetTest, EachTokenNamesItsWorkerByThePlaceOfItsFlag) {
+  AddWorker(Paced());
+  AddWorker(Paced());
+  Serve();
+  ASSERT_TRUE(WaitForWorkers(2));
+  v1::GenerateRequest request = Prompt("go", 150);
+  request.mutable_response()->set_token_details(true);
+  std::vector<int32_t> named;
+  int32_t first = -1;
+  const Answer answer = Ask(request, [&](grpc::ClientContext&, const auto& message) {
+    for (const auto& detail : message.delta().token_details()) named.push_back(detail.worker());
+    if (first >= 0 || named.size() < 5) return;
+    first = workers_[0]->totals().live > 0 ? 0 : 1;
+    workers_[static_cast<size_t>(first)]->Kill();
+  });
+  ASSERT_TRUE(answer.status.ok()) << answer.status.error_message();
+  ASSERT_EQ(named.size(), 150u);
+  EXPECT_EQ(named.front(), first);
+  EXPECT_EQ(named.back(), 1 - first);
+  const auto change = std::find(named.begin(), named.end(), 1 - first);
+  EXPECT_EQ(std::count(change, named.end(), first), 0) << "it changed once";
 }
 
 TEST_F(FleetTest, ADrainingWorkerHandsItsSessionsOverAndGetsNoOthers) {

@@ -85,6 +85,7 @@ TEST_F(RequestTest, EveryFieldThatIsSetArrives) {
   response.set_logprobs(4);
   response.add_report_ids(8);
   response.set_token_ids(true);
+  response.set_token_details(true);
   response.set_prefill_progress(true);
   request_.set_max_tokens(10);
   request_.set_min_tokens(3);
@@ -121,6 +122,7 @@ TEST_F(RequestTest, EveryFieldThatIsSetArrives) {
   EXPECT_TRUE(checked->ignore_eos);
   EXPECT_TRUE(checked->include_stop);
   EXPECT_TRUE(checked->token_ids);
+  EXPECT_TRUE(checked->token_details);
   EXPECT_TRUE(checked->prefill_progress);
   EXPECT_EQ(checked->max_tokens, 10);
   EXPECT_EQ(checked->request_id, "mine");

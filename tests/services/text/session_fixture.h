@@ -52,6 +52,7 @@ struct ChoiceResult {
   std::vector<std::string> deltas;
   std::vector<int32_t> token_ids;
   std::vector<v1::PositionLogprobs> logprobs;
+  std::vector<v1::TokenDetail> details;
   std::vector<v1::Finished> finished;
   v1::Delta echo;  // its deltas, joined
 };
@@ -180,6 +181,7 @@ class Conversation final {
         choice.echo.mutable_text()->append(delta.text());
         choice.echo.mutable_token_ids()->MergeFrom(delta.token_ids());
         choice.echo.mutable_logprobs()->MergeFrom(delta.logprobs());
+        choice.echo.mutable_token_details()->MergeFrom(delta.token_details());
         return;
       }
       EXPECT_TRUE(choice.finished.empty()) << "a delta behind Finished: " << delta.text();
@@ -188,6 +190,7 @@ class Conversation final {
       choice.token_ids.insert(choice.token_ids.end(), delta.token_ids().begin(),
                               delta.token_ids().end());
       for (const auto& logprobs : delta.logprobs()) choice.logprobs.push_back(logprobs);
+      for (const auto& detail : delta.token_details()) choice.details.push_back(detail);
     } else if (message.has_prompt_logprobs()) {
       const v1::PromptLogprobs& part = message.prompt_logprobs();
       EXPECT_EQ(part.first_position(), static_cast<int32_t>(prompt.size()) + 1);

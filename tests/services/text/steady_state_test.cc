@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "services/text/event_frame.h"
@@ -32,10 +33,19 @@ class SteadyStateTest : public SessionTest {
     request.max_tokens = kWarm + kRounds;
     return request;
   }
+  void ExpectNoAllocation(GenerationRequest request);
 };
 
-TEST_F(SteadyStateTest, DecidingATokenAllocatesNothing) {
-  Session session(PlainRequest());
+TEST_F(SteadyStateTest, DecidingATokenAllocatesNothing) { ExpectNoAllocation(PlainRequest()); }
+
+TEST_F(SteadyStateTest, SayingHowATokenCameAboutAllocatesNothing) {
+  GenerationRequest request = PlainRequest();
+  request.token_details = true;
+  ExpectNoAllocation(std::move(request));
+}
+
+void SteadyStateTest::ExpectNoAllocation(GenerationRequest request) {
+  Session session(std::move(request));
   SessionOutput out;
   session.Begin(0, &out);
   const auto opening = session.Open(*session.NextOpening(0), 1, *Model(), 0, &out);
