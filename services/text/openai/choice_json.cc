@@ -24,6 +24,22 @@ void AddIds(const google::protobuf::RepeatedField<int32_t>& ids, std::string* ou
   }
 }
 
+void AddDetails(const google::protobuf::RepeatedPtrField<v1::TokenDetail>& details,
+                std::string* out) {
+  for (const v1::TokenDetail& detail : details) {
+    out->append(detail.fetched() ? "{\"decided\":\"fetched\"" : "{\"decided\":\"lists\"");
+    out->append(detail.ahead() ? ",\"ahead\":true,\"worker\":" : ",\"ahead\":false,\"worker\":");
+    AppendInteger(detail.worker(), out);
+    out->append(",\"us\":");
+    AppendInteger(detail.microseconds(), out);
+    if (detail.has_probability()) {
+      out->append(",\"probability\":");
+      AppendProbability(detail.probability(), out);
+    }
+    out->append("},");
+  }
+}
+
 void AppendTokenId(int32_t id, std::string* out) {
   out->append("\"token_id:");
   AppendInteger(id, out);
@@ -35,6 +51,7 @@ void AppendTokenId(int32_t id, std::string* out) {
 void ChoiceJson::Add(const v1::Delta& delta) {
   AppendJsonEscaped(delta.text(), &text_);
   if (shape_.token_ids) AddIds(delta.token_ids(), delta.echo() ? &prompt_token_ids_ : &token_ids_);
+  if (shape_.token_details) AddDetails(delta.token_details(), &token_details_);
   if (!shape_.logprobs) return;
   if (shape_.endpoint == Endpoint::kCompletions) return AddLegacy(delta);
   for (const v1::PositionLogprobs& position : delta.logprobs()) AddChat(position);
@@ -42,7 +59,7 @@ void ChoiceJson::Add(const v1::Delta& delta) {
 
 void ChoiceJson::Clear() {
   for (std::string* part : {&text_, &tokens_, &token_logprobs_, &top_logprobs_, &text_offset_,
-                            &content_, &token_ids_, &prompt_token_ids_}) {
+                            &content_, &token_ids_, &prompt_token_ids_, &token_details_}) {
     part->clear();
   }
 }
@@ -50,7 +67,7 @@ void ChoiceJson::Clear() {
 int64_t ChoiceJson::bytes() const {
   return static_cast<int64_t>(text_.size() + tokens_.size() + token_logprobs_.size() +
                               top_logprobs_.size() + text_offset_.size() + content_.size() +
-                              token_ids_.size() + prompt_token_ids_.size());
+                              token_ids_.size() + prompt_token_ids_.size() + token_details_.size());
 }
 
 void ChoiceJson::AppendLegacyToken(int32_t id, std::string_view bytes, std::string* out) const {
@@ -184,6 +201,12 @@ void ChoiceJson::AppendTokenIds(std::string* out) const {
   }
   out->append(",\"token_ids\":");
   AppendArray(token_ids_, out);
+}
+
+void ChoiceJson::AppendTokenDetails(std::string* out) const {
+  if (token_details_.empty()) return;
+  out->append("\"tokens\":");
+  AppendArray(token_details_, out);
 }
 
 void AppendPromptPosition(const v1::PositionLogprobs& position, std::string* out) {

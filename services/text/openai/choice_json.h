@@ -16,6 +16,7 @@ struct ChoiceShape {
   bool logprobs = false;
   bool tokens_as_ids = false;  // tokens are written as "token_id:5"
   bool token_ids = false;
+  bool token_details = false;
   bool echo = false;
 };
 
@@ -37,6 +38,8 @@ class ChoiceJson final {
   void AppendLogprobs(std::string* out) const;
   // ,"token_ids":[...] and, with echo, prompt_token_ids; nothing without shape.token_ids.
   void AppendTokenIds(std::string* out) const;
+  // "tokens":[...], how each token was decided; nothing without shape.token_details or tokens.
+  void AppendTokenDetails(std::string* out) const;
 
  private:
   void AddLegacy(const v1::Delta& delta);
@@ -57,6 +60,7 @@ class ChoiceJson final {
   std::string content_;
   std::string token_ids_;
   std::string prompt_token_ids_;
+  std::string token_details_;
   std::string behind_;  // used again
 };
 

@@ -64,7 +64,8 @@ void AppendStopToken(const v1::Finished& finished, std::string* out) {
 }
 
 void AppendExtras(const v1::Finished& finished, std::string_view reason,
-                  const std::string& request_id, uint64_t seed, std::string* out) {
+                  const std::string& request_id, uint64_t seed, const ChoiceJson& choice,
+                  std::string* out) {
   out->append(",\"tandem\":{\"finish_reason\":");
   AppendJsonString(reason, out);
   out->append(",\"stop\":");
@@ -85,7 +86,11 @@ void AppendExtras(const v1::Finished& finished, std::string_view reason,
   AppendDuration("},\"timings_ms\":{\"queue\":", finished.timings().queue(), out);
   AppendDuration(",\"prefill\":", finished.timings().prefill(), out);
   AppendDuration(",\"decode\":", finished.timings().decode(), out);
-  out->append("}}");
+  out->push_back('}');
+  if (const size_t size = out->size(); choice.AppendTokenDetails(out), out->size() > size) {
+    out->insert(size, 1, ',');
+  }
+  out->push_back('}');
 }
 
 }  // namespace
@@ -159,10 +164,10 @@ void CompletionAnswer::OnStarted(int32_t index, const v1::Started& started, std:
   for (int32_t choice = 0; choice < n_; ++choice) {
     out->append(prompt.head);
     AppendCount("{\"index\":", index * n_ + choice, out);
-    out->append(
-        ",\"delta\":{\"role\":\"assistant\",\"content\":\"\"},\"logprobs\":null,"
-        "\"finish_reason\":null}]");
-    out->append(include_usage_ ? ",\"usage\":null}\n\n" : "}\n\n");
+    out->append(",\"delta\":{\"role\":\"assistant\",\"content\":\"\"},\"logprobs\":null");
+    AppendChunkExtras(prompt, &choices_[index * n_ + choice], out);
+    out->append(include_usage_ ? ",\"finish_reason\":null}],\"usage\":null}\n\n"
+                               : ",\"finish_reason\":null}]}\n\n");
   }
 }
 
@@ -175,10 +180,28 @@ void CompletionAnswer::OnPromptLogprobs(Prompt* prompt, const v1::PromptLogprobs
   kept_bytes_ += static_cast<int64_t>(prompt->logprobs.size());
 }
 
+void CompletionAnswer::AppendChunkExtras(const Prompt& prompt, Choice* choice,
+                                         std::string* out) const {
+  const bool first = !std::exchange(choice->begun, true);
+  const size_t begin = out->size();
+  out->append(",\"tandem\":{");
+  const size_t empty = out->size();
+  if (first) {
+    out->append("\"request_id\":");
+    AppendJsonString(prompt.request_id, out);
+    out->append(",\"seed\":\"").append(std::to_string(prompt.seed)).append("\",");
+  }
+  choice->json.AppendTokenDetails(out);
+  if (out->size() == empty) return out->resize(begin);
+  if (out->back() == ',') out->pop_back();
+  out->push_back('}');
+}
+
 void CompletionAnswer::OnDelta(int32_t prompt, const v1::Delta& delta, std::string* out) {
   if (prompt_only_ && !delta.echo()) return;
   const int32_t index = prompt * n_ + delta.choice();
-  ChoiceJson& json = ChoiceAt(prompt, delta.choice()).json;
+  Choice& choice = ChoiceAt(prompt, delta.choice());
+  ChoiceJson& json = choice.json;
   if (!stream_) {
     kept_bytes_ -= json.bytes();
     json.Add(delta);
@@ -194,6 +217,7 @@ void CompletionAnswer::OnDelta(int32_t prompt, const v1::Delta& delta, std::stri
   out->append(chat ? "\"},\"logprobs\":" : "\",\"logprobs\":");
   json.AppendLogprobs(out);
   json.AppendTokenIds(out);
+  AppendChunkExtras(prompts_[prompt], &choice, out);
   out->append(include_usage_ ? ",\"finish_reason\":null}],\"usage\":null}\n\n"
                              : ",\"finish_reason\":null}]}\n\n");
   json.Clear();
@@ -226,7 +250,7 @@ void CompletionAnswer::OnFinished(int32_t prompt, v1::Finished finished, std::st
   } else {
     AppendStop(finished, &choice.end);
   }
-  AppendExtras(finished, reason.tandem, of.request_id, of.seed, &choice.end);
+  AppendExtras(finished, reason.tandem, of.request_id, of.seed, choice.json, &choice.end);
   choice.end += "}";
   if (!stream_) return;
   out->append(of.head);

@@ -49,6 +49,7 @@ absl::Status CheckLogprobs(CompletionDraft* draft) {
   if (call.prompt_logprobs && call.stream) {
     return FieldError("prompt_logprobs", " is given with stream: it goes with a whole answer only");
   }
+  if (call.shape.token_details) draft->shared.mutable_response()->set_token_details(true);
   // The id of an echo's first token stands nowhere else.
   const bool needs_ids = call.shape.tokens_as_ids && call.shape.logprobs && call.shape.echo;
   if (call.shape.token_ids || needs_ids) draft->shared.mutable_response()->set_token_ids(true);

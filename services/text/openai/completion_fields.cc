@@ -149,6 +149,9 @@ constexpr Field<Draft> kFields[] = {
     {"return_tokens_as_token_ids", kBoth,
      "Log probabilities name a token \"token_id:5\" instead of its text. Default false.",
      Boolean<Draft>{[](bool value, Draft* d) { d->call.shape.tokens_as_ids = value; }}},
+    {"tandem", kBoth,
+     "token_details: a choice's `tandem` has `tokens`, which says how each of them was decided.",
+     Own<Draft>{kTandemSchema, ReadTandem}},
     // How it is served.
     {"request_id", kBoth, "A name for logs and traces, of up to 128 bytes. Default: made up.",
      Text<Draft>{128,

@@ -100,6 +100,9 @@ inline constexpr std::string_view kStreamOptionsSchema = R"({
     "include_usage": {"type": ["boolean", "null"]},
     "include_obfuscation": {"enum": [false, null]},
     "continuous_usage_stats": {"enum": [false, null]}}})";
+inline constexpr std::string_view kTandemSchema = R"({
+  "type": ["object", "null"], "additionalProperties": false,
+  "properties": {"token_details": {"type": ["boolean", "null"]}}})";
 absl::Status ReadPrompt(const nlohmann::json& value, CompletionDraft* draft);
 absl::Status ReadMessages(const nlohmann::json& value, CompletionDraft* draft);
 absl::Status ReadStop(const nlohmann::json& value, CompletionDraft* draft);
@@ -107,5 +110,6 @@ absl::Status ReadSeed(const nlohmann::json& value, CompletionDraft* draft);
 absl::Status ReadTemperature(const nlohmann::json& value, CompletionDraft* draft);
 absl::Status ReadLogitBias(const nlohmann::json& value, CompletionDraft* draft);
 absl::Status ReadStreamOptions(const nlohmann::json& value, CompletionDraft* draft);
+absl::Status ReadTandem(const nlohmann::json& value, CompletionDraft* draft);
 
 }  // namespace tandem::text

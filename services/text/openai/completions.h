@@ -20,6 +20,9 @@
 //   lower case; stop, the stop string, or null; stop_token_id, also of the model's end tokens, or
 //   null; request_id; seed, as a string of digits, which a request's seed may be too, since many
 //   readers keep numbers as doubles; counters; timings_ms.
+//   In a stream a choice's first chunk has request_id and seed there too; with
+//   {"tandem": {"token_details": true}} there are `tokens`, of a chunk or of a choice: how each
+//   token was decided (TokenDetail of generation.proto), in the order of token_ids.
 // - legacy tokens that are no UTF-8 are "bytes:\xNN...", as OpenAI's were; `token` of a chat has
 //   U+FFFD instead, and `bytes` the bytes.
 // - prompt_logprobs, of whole answers only, is a list as vLLM's: of choice 0 of each prompt, or of
@@ -101,9 +104,12 @@ class CompletionAnswer final {
   struct Choice {
     explicit Choice(const ChoiceShape& shape) : json(shape) {}
     ChoiceJson json;
-    std::string end;  // from finish_reason on; empty: not finished
+    std::string end;     // from finish_reason on; empty: not finished
+    bool begun = false;  // a chunk of it has gone out
   };
 
+  // ,"tandem":{...} of a chunk that is not its choice's last, if there is anything to say.
+  void AppendChunkExtras(const Prompt& prompt, Choice* choice, std::string* out) const;
   std::string Head(const v1::Started& started) const;
   void OnStarted(int32_t prompt, const v1::Started& started, std::string* out);
   void OnPromptLogprobs(Prompt* prompt, const v1::PromptLogprobs& logprobs);

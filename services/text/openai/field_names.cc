@@ -43,6 +43,7 @@ constexpr Name kNames[] = {
     {"response.logprobs", "logprobs", "top_logprobs"},
     {"response.prompt_logprobs", "prompt_logprobs", "prompt_logprobs"},
     {"response.token_ids", "return_token_ids", "return_token_ids"},
+    {"response.token_details", "tandem.token_details", "tandem.token_details"},
     {"response.echo", "echo", ""},
     {"sampling.temperature", "temperature", "temperature"},
     {"sampling.top_k", "top_k", "top_k"},

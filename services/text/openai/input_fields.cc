@@ -253,4 +253,13 @@ absl::Status ReadStreamOptions(const json& value, CompletionDraft* draft) {
   return absl::OkStatus();
 }
 
+absl::Status ReadTandem(const json& value, CompletionDraft* draft) {
+  constexpr std::string_view kMembers[] = {"token_details"};
+  RETURN_IF_ERROR(CheckMembers("tandem", value, kMembers));
+  const auto details = value.find("token_details");
+  if (details == value.end() || details->is_null()) return absl::OkStatus();
+  ASSIGN_OR_RETURN(draft->call.shape.token_details, ReadBoolean("tandem.token_details", *details));
+  return absl::OkStatus();
+}
+
 }  // namespace tandem::text

@@ -67,6 +67,12 @@ void AppendLogprob(float logprob, std::string* out) {
   out->append(digits, std::to_chars(digits, std::end(digits), logprob).ptr);
 }
 
+void AppendProbability(float probability, std::string* out) {
+  if (!(probability >= 0 && probability <= 1)) probability = 0;
+  char digits[32];
+  out->append(digits, std::to_chars(digits, std::end(digits), probability).ptr);
+}
+
 void AppendMilliseconds(int64_t nanos, std::string* out) {
   const int64_t micros = (nanos + 500) / 1000;
   AppendInteger(micros / 1000, out);

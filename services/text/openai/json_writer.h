@@ -20,6 +20,8 @@ void AppendJsonString(std::string_view text, std::string* out);
 void AppendInteger(int64_t value, std::string* out);
 // The shortest decimal that is this float again; kMinLogprob for one that is less or not finite.
 void AppendLogprob(float logprob, std::string* out);
+// The shortest decimal that is this float again; 0 for one that is not in [0, 1].
+void AppendProbability(float probability, std::string* out);
 // Milliseconds with three digits behind the point. REQUIRES nanos >= 0.
 void AppendMilliseconds(int64_t nanos, std::string* out);
 

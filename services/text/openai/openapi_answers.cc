@@ -30,7 +30,7 @@ const std::string_view kAnswerSchemas = R"json({
   "type": ["string", "integer", "null"],
   "description": "The stop string or the id of stop_token_ids that ended the choice."},
 "Extras": {
-  "type": "object", 
+  "type": "object",
   "required": ["finish_reason", "stop", "stop_token_id", "request_id", "seed", "counters",
                "timings_ms"],
   "properties": {
@@ -44,7 +44,25 @@ const std::string_view kAnswerSchemas = R"json({
                  "description": "How the tokens were decided."},
     "timings_ms": {
       "type": "object", "required": ["queue", "prefill", "decode"],
-      "additionalProperties": {"type": "number", "minimum": 0}}}},
+      "additionalProperties": {"type": "number", "minimum": 0}},
+    "tokens": {"$ref": "#/components/schemas/TokenDetails"}}},
+"TokenDetails": {
+  "type": "array", "description": "How each token was decided.",
+  "items": {
+    "type": "object", "required": ["decided", "ahead", "worker", "us"],
+    "properties": {
+      "decided": {"enum": ["lists", "fetched"]},
+      "ahead": {"type": "boolean"},
+      "worker": {"type": "integer", "minimum": -1},
+      "us": {"type": "integer", "minimum": 0},
+      "probability": {"type": "number", "minimum": 0, "maximum": 1}}}},
+"ChunkExtras": {
+  "type": "object", "additionalProperties": false,
+  "description": "request_id and seed are in a choice's first chunk.",
+  "properties": {
+    "request_id": {"type": "string"},
+    "seed": {"type": "string", "pattern": "^[0-9]{1,20}$"},
+    "tokens": {"$ref": "#/components/schemas/TokenDetails"}}},
 "TokenIds": {"type": "array", "items": {"type": "integer", "minimum": 0}},
 "Logprob": {"type": "number", "minimum": -9999,
             "description": "Natural logarithm, of the model's own distribution."},
@@ -81,7 +99,8 @@ const std::string_view kAnswerSchemas = R"json({
     "token_ids": {"$ref": "#/components/schemas/TokenIds"},
     "prompt_token_ids": {"$ref": "#/components/schemas/TokenIds"},
     "prompt_logprobs": {"$ref": "#/components/schemas/PromptLogprobs"},
-    "tandem": {"$ref": "#/components/schemas/Extras"}}},
+    "tandem": {"anyOf": [{"$ref": "#/components/schemas/Extras"},
+                         {"$ref": "#/components/schemas/ChunkExtras"}]}}},
 "Completion": {
   "type": "object",
   "required": ["id", "object", "created", "model", "system_fingerprint", "choices"],
@@ -153,7 +172,8 @@ const std::string_view kAnswerSchemas = R"json({
                                     {"type": "null"}]},
         "stop_reason": {"$ref": "#/components/schemas/StopReason"},
         "token_ids": {"$ref": "#/components/schemas/TokenIds"},
-        "tandem": {"$ref": "#/components/schemas/Extras"}}}},
+        "tandem": {"anyOf": [{"$ref": "#/components/schemas/Extras"},
+                             {"$ref": "#/components/schemas/ChunkExtras"}]}}}},
     "usage": {"anyOf": [{"$ref": "#/components/schemas/Usage"}, {"type": "null"}]}}},
 "Model": {
   "type": "object",

@@ -75,7 +75,8 @@ TEST(CompletionAnswer, AChatStreamBeginsWithTheRoleAndEndsWithTheUsage) {
   }
   EXPECT_EQ(events[0]["choices"],
             json::parse(R"([{"index":0,"delta":{"role":"assistant","content":""},
-                             "logprobs":null,"finish_reason":null}])"));
+                             "logprobs":null,"finish_reason":null,
+                             "tandem":{"request_id":"r1","seed":"18446744073709551615"}}])"));
   EXPECT_EQ(events[1]["choices"], json::parse(R"([{"index":0,"delta":{"content":"hi"},
                                                    "logprobs":null,"finish_reason":null}])"));
   EXPECT_EQ(events[1]["usage"], nullptr);
@@ -89,6 +90,32 @@ TEST(CompletionAnswer, AChatStreamBeginsWithTheRoleAndEndsWithTheUsage) {
   EXPECT_EQ(events[3]["usage"]["total_tokens"], 8);
 }
 
+TEST(CompletionAnswer, TokenDetailsStandBesideTheTokensOfAChunkAndOfAWholeAnswer) {
+  CompletionCall call = Call(Endpoint::kChatCompletions);
+  call.shape.token_details = true;
+  v1::GenerateResponse first = Text(0, "a"), second = Text(0, "b");
+  v1::TokenDetail* const detail = first.mutable_delta()->add_token_details();
+  detail->set_ahead(true);
+  detail->set_worker(1);
+  detail->set_microseconds(1234);
+  detail->set_probability(0.25f);
+  second.mutable_delta()->add_token_details()->set_fetched(true);
+  const Messages messages = {
+      {0, Started()}, {0, first}, {0, second}, {0, Finished(0, v1::FINISH_REASON_MAX_TOKENS)}};
+  const json details = json::parse(
+      R"([{"decided":"lists","ahead":true,"worker":1,"us":1234,"probability":0.25},
+          {"decided":"fetched","ahead":false,"worker":0,"us":0}])");
+  json extras = Extras("max_tokens");
+  extras["tokens"] = details;
+  EXPECT_EQ(json::parse(Answer(call, messages))["choices"][0]["tandem"], extras);
+  call.stream = true;
+  const std::vector<json> events = Events(Answer(call, messages));
+  ASSERT_EQ(events.size(), 4u);
+  EXPECT_EQ(events[1]["choices"][0]["tandem"], json({{"tokens", {details[0]}}}));
+  EXPECT_EQ(events[2]["choices"][0]["tandem"], json({{"tokens", {details[1]}}}));
+  EXPECT_EQ(events[3]["choices"][0]["tandem"], Extras("max_tokens"));
+}
+
 TEST(CompletionAnswer, WithoutIncludeUsageNoChunkHasIt) {
   CompletionCall call = Call(Endpoint::kCompletions);
   call.stream = true;
@@ -97,7 +124,8 @@ TEST(CompletionAnswer, WithoutIncludeUsageNoChunkHasIt) {
   ASSERT_EQ(events.size(), 2u);
   for (const json& event : events) EXPECT_FALSE(event.contains("usage"));
   EXPECT_EQ(events[0]["choices"][0],
-            json::parse(R"({"index":0,"text":"x","logprobs":null,"finish_reason":null})"));
+            json::parse(R"({"index":0,"text":"x","logprobs":null,"finish_reason":null,
+                             "tandem":{"request_id":"r1","seed":"18446744073709551615"}})"));
 }
 
 TEST(CompletionAnswer, EveryFinishReasonHasOneOfOpenAisOrAbort) {
