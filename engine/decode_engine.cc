@@ -174,7 +174,12 @@ EngineLoad DecodeEngine::load() const {
   load.preempted = state.num_preempted;
   load.drafted_tokens = state.num_drafted;
   load.taken_drafts = state.num_drafts_taken;
+  load.cuts = state.num_cuts;
   return load;
+}
+
+StepReport DecodeEngine::last_step() const {
+  return {state_->last_step_nanos, state_->last_decode_rows, state_->last_prefill_rows};
 }
 
 std::string DecodeEngine::CapacityText() const {

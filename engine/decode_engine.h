@@ -102,6 +102,7 @@ namespace tandem {
 inline constexpr int32_t kMaxDeferred = 16;
 inline constexpr int32_t kMaxFetches = 16;
 inline constexpr int32_t kMaxSalt = 64;
+inline constexpr int32_t kMaxRequestId = 128;
 inline constexpr int32_t kMaxDraftLength = 32;
 inline constexpr int32_t kMaxPromptLogprobs = 64;  // positions of an event
 
@@ -142,6 +143,7 @@ struct OpenCommand {
   // least 1 and at most prompt_length.
   int32_t prompt_logprobs_from = 0;
   int32_t prompt_raw_top = 0;  // [0, kernels::kMaxRawTop]
+  std::string request_id;      // comes back in ClosedEvent; at most kMaxRequestId bytes
 };
 
 struct ExtendCommand {
@@ -210,6 +212,7 @@ struct ClosedEvent {
   SessionHandle handle;
   Reason reason = Reason::kDone;
   std::string detail;
+  std::string request_id;  // as Open had it; for logs
 };
 using EngineEvent = std::variant<OpenedEvent, PrefillEvent, PromptLogprobsEvent, CandidatesEvent,
                                  FetchedEvent, ClosedEvent>;
@@ -255,7 +258,15 @@ struct EngineLoad {
   int64_t preempted = 0;  // sessions
   int64_t drafted_tokens = 0;
   int64_t taken_drafts = 0;  // of those: they were drawn
+  int64_t cuts = 0;          // Extends that cut
   Nanos last_step_nanos = 0;
+};
+
+// A collected step. Rows of drafts and of fetches are decode rows.
+struct StepReport {
+  Nanos nanos = 0;  // that it took, without those that it waited for the step before it
+  int32_t decode_rows = 0;
+  int32_t prefill_rows = 0;
 };
 
 struct EngineState;
@@ -293,6 +304,8 @@ class DecodeEngine final {
   std::vector<EngineEvent> TakeEvents();
 
   EngineLoad load() const;
+  // The last that was collected.
+  StepReport last_step() const;
   // Sessions running and queued, 0: none lives.
   int32_t num_live() const;
   // For simulators and benches: read only.

@@ -23,6 +23,8 @@ absl::StatusOr<bool> EngineState::Collect(Nanos now) {
   ++collected;
   last_step_nanos = now - std::max(step.launched_at, last_collect);
   last_collect = now;
+  last_decode_rows = step.num_decode_rows;
+  last_prefill_rows = step.num_prefill_rows;
   chunk_limit.Observe(step.num_decode_rows, step.num_prefill_rows, last_step_nanos);
 
   collecting = true;

@@ -64,6 +64,10 @@ absl::Status EngineState::ValidateOpen(const OpenCommand& command) const {
   if (command.salt.size() > static_cast<size_t>(kMaxSalt)) {
     return InvalidArgument("salt has ", command.salt.size(), " bytes: at most ", kMaxSalt);
   }
+  if (command.request_id.size() > static_cast<size_t>(kMaxRequestId)) {
+    return InvalidArgument("request_id has ", command.request_id.size(), " bytes: at most ",
+                           kMaxRequestId);
+  }
   if (command.age < 0)
     return InvalidArgument("age is ", command.age, " ns: it must not be negative");
   RETURN_IF_ERROR(ValidTokens(command.tokens));
@@ -82,7 +86,7 @@ void EngineState::RefuseOpen(const OpenCommand& command, Reason reason, const st
     if (const auto live = by_handle.find(handle); live != by_handle.end()) {
       End(live->second, reason, detail);
     } else {
-      events.emplace_back(ClosedEvent{handle, reason, detail});
+      events.emplace_back(ClosedEvent{handle, reason, detail, command.request_id});
     }
   }
 }
@@ -135,6 +139,7 @@ void EngineState::Enqueue(OpenCommand command, Nanos now) {
     auto session = std::make_unique<Session>();
     session->serial = next_serial++;
     session->handle = {command.first.stream, command.first.number + i};
+    session->request_id = command.request_id;
     session->group = id;
     session->choice = command.first_choice + i;
     session->opened_length = static_cast<int32_t>(command.tokens.size());

@@ -96,6 +96,7 @@ void EngineState::ApplyExtend(const ExtendCommand& command, Session* session) {
   const int32_t end = command.position + static_cast<int32_t>(command.tokens.size());
   const int32_t same = static_cast<int32_t>(plan->same);
   if (plan->cuts) {
+    ++num_cuts;
     session->epoch = command.epoch;
     tokens.resize(same);
     session->ngrams.Truncate(same);

@@ -50,7 +50,7 @@ bool EngineState::WantsPromptLogprobs(const OpenCommand& command) {
 
 void EngineState::End(Session* session, ClosedEvent::Reason reason, std::string detail) {
   if (reason != Reason::kNonFinite) IndexFinalPages(session);
-  events.emplace_back(ClosedEvent{session->handle, reason, std::move(detail)});
+  events.emplace_back(ClosedEvent{session->handle, reason, std::move(detail), session->request_id});
   by_handle.erase(session->handle);
   if (session->deadline != kNoDeadline) deadlines.erase({session->deadline, session->serial});
   LeaveGroup(session);

@@ -49,6 +49,7 @@ struct EngineState {
   struct Session {
     int64_t serial = 0;  // unique, rises
     SessionHandle handle;
+    std::string request_id;
     Phase phase = Phase::kQueued;
     int64_t group = 0;  // which Open: its Group, until kRunning
     int32_t slot = -1;
@@ -304,6 +305,8 @@ struct EngineState {
   absl::Status device_status;
   Nanos last_collect = 0;
   Nanos last_step_nanos = 0;
+  int32_t last_decode_rows = 0;
+  int32_t last_prefill_rows = 0;
   int64_t queued_tokens = 0;  // of opens that wait for admission
   // The admission that failed last: it is not tried again before there is a chance.
   int64_t blocked_group = 0;
@@ -312,6 +315,7 @@ struct EngineState {
   int64_t reused_tokens = 0;
   int64_t num_preempted = 0;
   DraftBudget draft_budget;
+  int64_t num_cuts = 0;
   int64_t num_drafted = 0;
   int64_t num_drafts_taken = 0;
 };

@@ -12,9 +12,10 @@ export CCACHE_BASEDIR=$tandem_root CCACHE_NOHASHDIR=1 CCACHE_SLOPPINESS=time_mac
 tandem_build_packages=(g++ cmake ninja-build ccache mold pkg-config git ca-certificates
   libgrpc++-dev libgrpc-dev protobuf-compiler protobuf-compiler-grpc libprotobuf-dev
   libabsl-dev libre2-dev libc-ares-dev libssl-dev zlib1g-dev libsentencepiece-dev libpcre2-dev
-  nlohmann-json3-dev libspdlog-dev libcli11-dev libxxhash-dev libedit-dev libutf8proc-dev)
+  nlohmann-json3-dev libspdlog-dev libcli11-dev libxxhash-dev libedit-dev libutf8proc-dev
+  prometheus-cpp-dev)
 tandem_model_packages=(python3 python3-pip unzip)
-tandem_test_packages=(libgtest-dev libgmock-dev binutils python3-venv)
+tandem_test_packages=(libgtest-dev libgmock-dev binutils python3-venv prometheus chromium chromium-driver)
 
 say() { printf '%s %s\n' "$(date +%H:%M:%S)" "$*" >&2; }
 die() { printf 'error: %s\n' "$*" >&2; exit 1; }

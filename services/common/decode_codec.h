@@ -28,11 +28,12 @@ namespace tandem {
 inline constexpr int32_t kMaxFrameBytes = 256 << 10;
 
 inline constexpr uint32_t kProtocolMajor = 1;
-inline constexpr uint32_t kProtocolMinor = 2;
+inline constexpr uint32_t kProtocolMinor = 3;
 inline constexpr uint32_t kTokenizerDataVersion = 1;
 // Of Hello.
 inline constexpr char kDraftsFeature[] = "drafts";
 inline constexpr char kPromptLogprobsFeature[] = "prompt_logprobs";
+inline constexpr char kRequestIdFeature[] = "request_id";
 
 // Token ids travel as fixed32. An id above INT32_MAX becomes INT32_MAX, which no vocabulary holds.
 std::vector<int32_t> TokensFromProto(const google::protobuf::RepeatedField<uint32_t>& tokens);

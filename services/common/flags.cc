@@ -1,6 +1,7 @@
 #include "services/common/flags.h"
 
 #include <iostream>
+#include <map>
 #include <string>
 
 #include "services/common/flag_table.h"
@@ -35,6 +36,29 @@ void AddTlsFlags(CLI::App& app, TlsFiles* tls) {
   app.add_option("--tls-key", tls->key, "PEM file of its private key");
   app.add_option("--tls-ca", tls->authority,
                  "PEM file of the authority that must have signed the peer's certificate");
+}
+
+void AddLogFlags(CLI::App& app, LogOptions* log, int* status_seconds) {
+  const std::map<std::string, LogFormat> formats = {{"text", LogFormat::kText},
+                                                    {"json", LogFormat::kJson}};
+  const std::map<std::string, LogLevel> levels = {
+      {"info", LogLevel::kInfo}, {"warning", LogLevel::kWarning}, {"error", LogLevel::kError}};
+  app.add_option_function<std::string>(
+         "--log-format",
+         [log, formats](const std::string& name) { log->format = formats.at(name); },
+         "text, or json: an object a line")
+      ->check(CLI::IsMember(formats))
+      ->default_str("text");
+  app.add_option_function<std::string>(
+         "--log-level", [log, levels](const std::string& name) { log->level = levels.at(name); },
+         "info, warning or error: lines below it are not written")
+      ->check(CLI::IsMember(levels))
+      ->default_str("info");
+  app.add_option("--status-seconds", *status_seconds,
+                 "While something runs, a line of the log every so many seconds says how it goes; "
+                 "0: none")
+      ->check(CLI::Range(0, kMaxStatusSeconds))
+      ->capture_default_str();
 }
 
 std::optional<int> ParseFlags(CLI::App& app, int argc, const char* const* argv) {

@@ -5,6 +5,7 @@
 #include <optional>
 
 #include "absl/status/status.h"
+#include "services/common/logging.h"
 #include "services/common/transport.h"
 
 namespace tandem {
@@ -13,6 +14,11 @@ inline constexpr int kExitUsage = 2;
 
 // --tls-cert, --tls-key, --tls-ca;
 void AddTlsFlags(CLI::App& app, TlsFiles* tls);
+
+// --log-format, --log-level, --status-seconds, which a server has.
+inline constexpr int kDefaultStatusSeconds = 10;
+inline constexpr int kMaxStatusSeconds = 86400;
+void AddLogFlags(CLI::App& app, LogOptions* log, int* status_seconds);
 
 // Parses. Null: go on. Else the exit code to leave with: 0 after --help or --version (on stdout),
 // kExitUsage after one line on stderr that names the flag, the value and the limit.

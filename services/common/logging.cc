@@ -6,10 +6,13 @@
 #include <cstdint>
 #include <memory>
 
+#include <nlohmann/json.hpp>
+
 namespace tandem {
 namespace {
 
-constexpr char kPattern[] = "%Y-%m-%dT%H:%M:%S.%eZ %n %l: %v";
+constexpr char kTextPattern[] = "%Y-%m-%dT%H:%M:%S.%eZ %n %l: %v";
+constexpr char kJsonPattern[] = R"({"time":"%Y-%m-%dT%H:%M:%S.%eZ","level":"%l",%v})";
 
 spdlog::level::level_enum ToSpdlog(LogLevel level) {
   switch (level) {
@@ -23,19 +26,28 @@ spdlog::level::level_enum ToSpdlog(LogLevel level) {
   return spdlog::level::err;
 }
 
-// The process's one logger, made by the first call, which names it; safe from any thread, and there
+struct ProcessLog {
+  spdlog::logger logger;
+  LogFormat format;
+};
+
+// The process's one log, made by the first call, which names it; safe from any thread, and there
 // until the process ends. Not spdlog's default one, which writes to stdout, which belongs to the
 // program's output.
-spdlog::logger& Logger(std::string_view program) {
-  static spdlog::logger* const logger = [&] {
-    auto* made =
-        new spdlog::logger(std::string(program), std::make_shared<spdlog::sinks::stderr_sink_mt>());
-    made->set_pattern(kPattern, spdlog::pattern_time_type::utc);
-    made->flush_on(spdlog::level::trace);
+ProcessLog& TheLog(std::string_view program, const LogOptions& options) {
+  static ProcessLog* const log = [&] {
+    auto* made = new ProcessLog{
+        spdlog::logger(std::string(program), std::make_shared<spdlog::sinks::stderr_sink_mt>()),
+        options.format};
+    made->logger.set_pattern(options.format == LogFormat::kJson ? kJsonPattern : kTextPattern,
+                             spdlog::pattern_time_type::utc);
+    made->logger.set_level(ToSpdlog(options.level));
+    made->logger.flush_on(spdlog::level::trace);
     return made;
   }();
-  return *logger;
+  return *log;
 }
+ProcessLog& TheLog() { return TheLog("tandem", {}); }
 
 // Bytes at text[i] that must not reach a terminal or a log as they are; 0: none.
 size_t UnsafeBytes(std::string_view text, size_t i) {
@@ -50,12 +62,70 @@ size_t UnsafeBytes(std::string_view text, size_t i) {
   return 0;
 }
 
+// A value that a reader can tell from what stands beside it.
+std::string Quoted(std::string_view text) {
+  std::string out = EscapeControl(text);
+  if (!out.empty() && out.find_first_of(" \"=") == std::string::npos) return out;
+  std::string quoted = "\"";
+  for (const char c : out) {
+    if (c == '"') quoted += '\\';
+    quoted += c;
+  }
+  return quoted + '"';
+}
+
+template <typename... Visitors>
+struct Overloaded : Visitors... {
+  using Visitors::operator()...;
+};
+template <typename... Visitors>
+Overloaded(Visitors...) -> Overloaded<Visitors...>;
+
 }  // namespace
 
-void InitLogging(std::string_view program) { Logger(program); }
+void InitLogging(std::string_view program, const LogOptions& options) { TheLog(program, options); }
 
 void Log(LogLevel level, std::string_view message) {
-  Logger("tandem").log(ToSpdlog(level), "{}", EscapeControl(message));
+  ProcessLog& log = TheLog();
+  if (!log.logger.should_log(ToSpdlog(level))) return;
+  log.logger.log(ToSpdlog(level), "{}",
+                 log.format == LogFormat::kText ? EscapeControl(message)
+                                                : EventJson(log.logger.name(), "log", {}, message));
+}
+
+void LogEvent(LogLevel level, std::string_view event, LogFields fields, std::string_view message) {
+  ProcessLog& log = TheLog();
+  if (!log.logger.should_log(ToSpdlog(level))) return;
+  const std::string text = message.empty() ? EventText(event, fields) : EscapeControl(message);
+  log.logger.log(
+      ToSpdlog(level), "{}",
+      log.format == LogFormat::kText ? text : EventJson(log.logger.name(), event, fields, text));
+}
+
+std::string EventText(std::string_view event, LogFields fields) {
+  std::string out(event);
+  for (const LogField& field : fields) {
+    out += ' ';
+    out += field.name();
+    out += '=';
+    std::visit(Overloaded{[&](std::string_view text) { out += Quoted(text); },
+                          [&](bool value) { out += value ? "true" : "false"; },
+                          [&](auto number) { absl::StrAppend(&out, number); }},
+               field.value());
+  }
+  return out;
+}
+
+std::string EventJson(std::string_view service, std::string_view event, LogFields fields,
+                      std::string_view message) {
+  nlohmann::ordered_json line = {{"service", service}, {"event", event}, {"message", message}};
+  for (const LogField& field : fields) {
+    std::visit([&](const auto& value) { line[std::string(field.name())] = value; }, field.value());
+  }
+  using nlohmann::json;
+  const std::string object =
+      line.dump(-1, ' ', /*ensure_ascii=*/true, json::error_handler_t::replace);
+  return object.substr(1, object.size() - 2);
 }
 
 std::string EscapeControl(std::string_view text) {

@@ -89,7 +89,7 @@ void Choice::OnCandidates(const pb::Candidates& event, Nanos now, SessionOutput*
 
 void Choice::DecideWhatIsPending(Nanos now, SessionOutput* out) {
   while (state_ == State::kWaiting && !paused_ && !pending_.empty()) {
-    if (by_row_) return FetchRow(out);
+    if (by_row_) return FetchRow(now, out);
     Act(decider_.DecideFromCandidates(pending_.front().candidates), now, out);
   }
 }
@@ -107,11 +107,11 @@ void Choice::Act(const Decision& decision, Nanos now, SessionOutput* out) {
     case Decision::Kind::kToken:
       return Take(decision.token, now, out);
     case Decision::Kind::kUndecided:
-      return FetchMore(out);
+      return FetchMore(now, out);
     case Decision::Kind::kFault:
       counters_.set_faults(counters_.faults() + 1);
       by_row_ = true;
-      return FetchRow(out);
+      return FetchRow(now, out);
     case Decision::Kind::kNoToken:
       return Finish(v1::FINISH_REASON_ERROR,
                     InvalidArgument("no token is allowed at position ", position,
@@ -132,7 +132,8 @@ pb::Command* Choice::AddCommand(SessionOutput* out) const {
   return &command.command;
 }
 
-pb::Fetch* Choice::AddFetch(SessionOutput* out) {
+pb::Fetch* Choice::AddFetch(Nanos now, SessionOutput* out) {
+  if (state_ != State::kFetching) fetching_since_ = now;
   state_ = State::kFetching;
   pb::Fetch* fetch = AddCommand(out)->mutable_fetch();
   fetch->set_handle(handle_);
@@ -140,7 +141,7 @@ pb::Fetch* Choice::AddFetch(SessionOutput* out) {
   return fetch;
 }
 
-void Choice::FetchMore(SessionOutput* out) {
+void Choice::FetchMore(Nanos now, SessionOutput* out) {
   const Candidates& lists = pending_.front().candidates;
   fetch_top_ = std::max(fetch_top_, static_cast<int32_t>(lists.top.size()));
   fetch_perturbed_ = std::max(fetch_perturbed_, static_cast<int32_t>(lists.perturbed.size()));
@@ -149,18 +150,18 @@ void Choice::FetchMore(SessionOutput* out) {
   } else if (fetch_top_ < limits_.max_top) {
     fetch_top_ = std::min(2 * fetch_top_, limits_.max_top);
   } else {
-    return FetchRow(out);
+    return FetchRow(now, out);
   }
   fetching_row_ = false;
-  pb::Fetch::More* more = AddFetch(out)->mutable_more();
+  pb::Fetch::More* more = AddFetch(now, out)->mutable_more();
   more->set_num_top(fetch_top_);
   more->set_num_perturbed(fetch_perturbed_);
 }
 
-void Choice::FetchRow(SessionOutput* out) {
+void Choice::FetchRow(Nanos now, SessionOutput* out) {
   fetching_row_ = true;
   row_.clear();
-  AddFetch(out)->mutable_row();
+  AddFetch(now, out)->mutable_row();
 }
 
 void Choice::OnFetched(const pb::Fetched& event, Nanos now, SessionOutput* out) {
@@ -236,6 +237,7 @@ void Choice::Take(int32_t token, Nanos now, SessionOutput* out) {
     counters_.set_from_lists(counters_.from_lists() + 1);
   }
   if (miss) counters_.set_misses(counters_.misses() + 1);
+  if (drawn == token) ++confirmed_draws_;
   decider_.Append(token);
   if (first_token_at_ < 0) first_token_at_ = now;
   last_token_at_ = now;
@@ -298,6 +300,7 @@ void Choice::Broken(std::string what, Nanos now, SessionOutput* out) {
 void Choice::Finish(v1::FinishReason reason, absl::Status status, Nanos now, SessionOutput* out) {
   if (finished()) return;
   state_ = State::kFinished;
+  finish_reason_ = reason;
   status_ = std::move(status);
   Close(/*retain=*/0, out);
   ForgetWorker();

@@ -130,6 +130,20 @@ class Choice final {
   const std::vector<int32_t>& tokens() const { return decider_.tokens(); }
   int32_t output_tokens() const { return output_.num_tokens(); }
   const v1::Counters& counters() const { return counters_; }
+  // Tokens that its worker had drawn as well, so that it went on without waiting for them.
+  int64_t confirmed_draws() const { return confirmed_draws_; }
+  // Prompt tokens that were found in a worker's cache.
+  int32_t cached_tokens() const { return cached_tokens_; }
+  // When the last token was decided; -1: none yet.
+  Nanos last_token_at() const { return last_token_at_; }
+  // Since when it has had nothing to decide and waits for its worker; -1: it does not.
+  Nanos idle_since() const {
+    return state_ == State::kWaiting && !paused_ && pending_.empty() ? asked_at_ : -1;
+  }
+  // When the first Fetch of the position that is being fetched went out; -1: none is.
+  Nanos fetching_since() const { return state_ == State::kFetching ? fetching_since_ : -1; }
+  // UNSPECIFIED until it has finished.
+  v1::FinishReason finish_reason() const { return finish_reason_; }
   const Replay& replay() const { return replay_; }
 
  private:
@@ -144,9 +158,9 @@ class Choice final {
   bool InEpoch(uint32_t epoch, Nanos now, SessionOutput* out);
   void DecideWhatIsPending(Nanos now, SessionOutput* out);
   void Act(const Decision& decision, Nanos now, SessionOutput* out);
-  void FetchMore(SessionOutput* out);
-  void FetchRow(SessionOutput* out);
-  decode::v1::Fetch* AddFetch(SessionOutput* out);
+  void FetchMore(Nanos now, SessionOutput* out);
+  void FetchRow(Nanos now, SessionOutput* out);
+  decode::v1::Fetch* AddFetch(Nanos now, SessionOutput* out);
   void OnFetchedRow(const decode::v1::Fetched::Values& values, Nanos now, SessionOutput* out);
   // A token is decided; pending_.front() is the position's.
   void Take(int32_t token, Nanos now, SessionOutput* out);
@@ -196,7 +210,10 @@ class Choice final {
 
   int32_t cached_tokens_ = 0;
   absl::Status status_;
+  v1::FinishReason finish_reason_ = v1::FINISH_REASON_UNSPECIFIED;
   v1::Counters counters_;
+  int64_t confirmed_draws_ = 0;
+  Nanos fetching_since_ = -1;
   Nanos opened_at_ = -1;  // -1: not yet
   Nanos first_candidates_at_ = -1;
   Nanos first_token_at_ = -1;

@@ -63,10 +63,11 @@ void FillModel(const Router::ModelCount& entry, v1::Model* out) {
 }  // namespace
 
 GenerationService::GenerationService(const GenerationServiceOptions& options, const Router* router,
-                                     std::vector<Shard*> shards)
+                                     std::vector<Shard*> shards, RefusalCounts* refusals)
     : options_(options),
       router_(router),
       shards_(std::move(shards)),
+      refusals_(refusals),
       pool_(options.num_threads, options.max_requests + kMaxWaitingTasks) {}
 
 absl::StatusOr<GenerationRequest> GenerationService::Prepare(const std::string& bytes) const {
@@ -86,29 +87,38 @@ grpc::ServerWriteReactor<grpc::ByteBuffer>* GenerationService::Generate(
   const int32_t active = ++active_;
   auto call = std::make_shared<GenerateCall>(++last_key_, [this] { --active_; });
   auto* const reactor = call->MakeReactor();
+  const auto refuse = [this, call](Refusal reason, const absl::Status& status) {
+    refusals_->Count(Door::kGrpc, reason, status);
+    call->Finish(status);
+  };
   if (draining_) {
-    call->Finish(absl::UnavailableError("the server is shutting down"));
+    refuse(Refusal::kDraining, absl::UnavailableError("the server is shutting down"));
     return reactor;
   }
   if (active > options_.max_requests) {
-    call->Finish(ResourceExhausted("too many requests at once: at most ", options_.max_requests));
+    refuse(Refusal::kTooMany,
+           ResourceExhausted("too many requests at once: at most ", options_.max_requests));
     return reactor;
   }
-  const bool posted = pool_.Post([this, call, received, deadline, bytes = BytesOf(*request)] {
-    if (call->cancelled()) return call->Finish(absl::CancelledError("cancelled"));
-    // Before the work, too: what has expired is not worth it.
-    if (deadline <= SteadyNow()) {
-      return call->Finish(absl::DeadlineExceededError("the deadline passed"));
-    }
-    absl::StatusOr<GenerationRequest> prepared = Prepare(bytes);
-    if (!prepared.ok()) return call->Finish(prepared.status());
-    prepared->received = received;
-    prepared->deadline = deadline;
-    Shard* const shard = shards_[absl::Hash<std::string>()(prepared->request_id) % shards_.size()];
-    call->SetShard(shard);
-    shard->Submit(call->key(), *std::move(prepared), call);
-  });
-  if (!posted) call->Finish(ResourceExhausted("too many requests wait to be read"));
+  const bool posted =
+      pool_.Post([this, call, refuse, received, deadline, bytes = BytesOf(*request)] {
+        if (call->cancelled()) return refuse(Refusal::kGone, absl::CancelledError("cancelled"));
+        // Before the work, too: what has expired is not worth it.
+        if (deadline <= SteadyNow()) {
+          return refuse(Refusal::kGone, absl::DeadlineExceededError("the deadline passed"));
+        }
+        absl::StatusOr<GenerationRequest> prepared = Prepare(bytes);
+        if (!prepared.ok()) return refuse(RefusalOf(prepared.status()), prepared.status());
+        prepared->received = received;
+        prepared->deadline = deadline;
+        Shard* const shard =
+            shards_[absl::Hash<std::string>()(prepared->request_id) % shards_.size()];
+        call->SetShard(shard);
+        shard->Submit(call->key(), *std::move(prepared), call);
+      });
+  if (!posted) {
+    refuse(Refusal::kTooMany, ResourceExhausted("too many requests wait to be read"));
+  }
   return reactor;
 }
 

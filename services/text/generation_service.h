@@ -15,6 +15,7 @@
 #include "services/text/router.h"
 #include "services/text/shard.h"
 #include "services/text/task_pool.h"
+#include "services/text/text_metrics.h"
 #include "tandem/v1/generation.grpc.pb.h"
 
 namespace tandem::text {
@@ -38,12 +39,15 @@ using RawGeneration = v1::Generation::WithRawCallbackMethod_Generate<
 
 class GenerationService final : public RawGeneration {
  public:
-  // router and shards must outlive this; at least one shard.
+  // router, shards and refusals must outlive this; at least one shard. refusals: counts requests
+  // that come to no shard.
   GenerationService(const GenerationServiceOptions& options, const Router* router,
-                    std::vector<Shard*> shards);
+                    std::vector<Shard*> shards, RefusalCounts* refusals);
 
   // Generate calls that are not done.
   int32_t active() const { return active_; }
+  // Requests that wait to be read.
+  int32_t tasks_waiting() const { return pool_.waiting(); }
   // From now on Generate is refused with UNAVAILABLE.
   void Drain() { draining_ = true; }
 
@@ -82,6 +86,7 @@ class GenerationService final : public RawGeneration {
   const GenerationServiceOptions options_;
   const Router* const router_;
   const std::vector<Shard*> shards_;
+  RefusalCounts* const refusals_;
   std::atomic<int32_t> active_{0};
   std::atomic<uint64_t> last_key_{0};
   std::atomic<bool> draining_{false};

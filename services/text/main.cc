@@ -7,7 +7,9 @@
 #include <fstream>
 #include <iostream>
 #include <mutex>
+#include <optional>
 #include <string>
+#include <utility>
 
 #include <google/protobuf/stubs/logging.h>
 
@@ -15,8 +17,10 @@
 
 #include "engine/base/status.h"
 #include "services/common/flags.h"
+#include "services/common/grpc_log.h"
 #include "services/common/logging.h"
 #include "services/common/signals.h"
+#include "services/common/ticker.h"
 #include "services/text/text_server.h"
 
 namespace tandem::text {
@@ -110,6 +114,12 @@ int Main(int argc, char** argv) {
   app.add_option("--trace-bytes", options.trace.bytes, "most bytes of such a file")
       ->capture_default_str()
       ->check(CLI::Range(kMinTraceFile, kMaxTraceFile));
+  app.add_flag("--log-requests", options.log_requests,
+               "a line of the log for each generation that ends; without it only for those that "
+               "fail by no fault of the client");
+  LogOptions log;
+  int status_seconds = kDefaultStatusSeconds;
+  AddLogFlags(app, &log, &status_seconds);
   AddTlsFlags(app, &options.tls);
   app.add_option("--worker-tls-cert", options.worker_tls.certificate,
                  "PEM file of the certificate chain that workers are shown");
@@ -118,7 +128,8 @@ int Main(int argc, char** argv) {
                  "PEM file of the authority that must have signed the workers' certificates");
   if (const std::optional<int> exit_code = ParseFlags(app, argc, argv)) return *exit_code;
   options.replay.wait = replay_wait_seconds * kNanosPerSecond;
-  InitLogging("tandem-text");
+  InitLogging("tandem-text", log);
+  LogWhatGrpcSays();
   // A trace that passes the limit of file sizes is lost, as on a full disk, and not the server.
   std::signal(SIGXFSZ, SIG_IGN);
   // It would write a line for each request that is not UTF-8. The client is told; the log is not
@@ -133,6 +144,14 @@ int Main(int argc, char** argv) {
   }
   LogInfo("listening on ", (*server)->address(), ", ", options.workers.size(), " workers, ",
           options.shards, " shards");
+  std::optional<Ticker> status;
+  if (status_seconds > 0) {
+    status.emplace(std::chrono::seconds(status_seconds),
+                   [&server, status_seconds, last = (*server)->Snapshot()]() mutable {
+                     const TextSnapshot now = (*server)->Snapshot();
+                     LogStatus(now, std::exchange(last, now), status_seconds);
+                   });
+  }
   stop.Wait();
   LogInfo("draining ", (*server)->active(), " requests for at most ", drain_seconds, " s");
   (*server)->Drain(std::chrono::seconds(drain_seconds));

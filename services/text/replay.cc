@@ -27,6 +27,7 @@ void Replay::OnPlaced(uint64_t connection, Nanos now) {
 
 absl::Status Replay::OnUnplaced(Cause cause, const absl::Status& why, int32_t tokens, Nanos now) {
   unplaced_at_ = next_attempt_ = now;
+  cause_ = cause;
   reason_ = Shortened(why.message());
   if (cause == Cause::kUnread) {
     // Nothing has failed, and its worker may still have the pages.

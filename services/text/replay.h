@@ -10,6 +10,7 @@
 // No clock, no thread, no network. Not thread-safe: its choice owns it.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -37,6 +38,7 @@ class Replay final {
     kRefused,    // the worker has no room for one that was opened before
     kUnread,     // its client does not read
   };
+  static constexpr size_t kNumCauses = 6;
   static constexpr Nanos kFirstPause = kNanosPerSecond / 100;
   static constexpr Nanos kLongestPause = kNanosPerSecond / 4;
 
@@ -60,6 +62,8 @@ class Replay final {
   uint64_t avoid() const { return avoid_; }
   // Tries used.
   int32_t tries() const { return tries_; }
+  // What it left its last worker for.
+  Cause cause() const { return cause_; }
   // Why it is opened again.
   const std::string& reason() const { return reason_; }
 
@@ -76,6 +80,7 @@ class Replay final {
   int32_t tries_ = 0;
   int32_t failures_ = 0;              // that came to the choice, but for an unread client
   std::vector<std::string> history_;  // of the last kRemembered of them
+  Cause cause_ = Cause::kLost;
   std::string reason_;
   int32_t tokens_ = -1;     // at the last failure
   Nanos pause_ = 0;         // of the last wait

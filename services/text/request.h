@@ -12,6 +12,7 @@
 #include "absl/status/statusor.h"
 #include "engine/base/clock.h"
 #include "engine/sampling/parameters.h"
+#include "services/text/door.h"
 #include "services/text/served_model.h"
 #include "tandem/v1/generation.pb.h"
 
@@ -33,6 +34,7 @@ inline constexpr int32_t kMaxListedIds = 16384;
 inline constexpr int32_t kRunAhead = 4;
 
 struct GenerationRequest {
+  Door door = Door::kGrpc;  // that it came by
   std::string request_id;
   std::shared_ptr<const ServedModel> model;
   std::vector<int32_t> prompt;  // at least one token, fewer than the context

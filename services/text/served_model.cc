@@ -107,7 +107,8 @@ absl::StatusOr<std::shared_ptr<const ServedModel>> MakeServedModel(
                  .max_drafts = has_feature(kDraftsFeature) ? hello.max_drafts() : 0,
                  .max_salt_bytes = hello.max_salt_bytes(),
                  .max_retain = std::max<Nanos>(0, FromProto(hello.max_retain())),
-                 .prompt_logprobs = has_feature(kPromptLogprobsFeature)};
+                 .prompt_logprobs = has_feature(kPromptLogprobsFeature),
+                 .request_id = has_feature(kRequestIdFeature)};
   out->defined_bits = DefinedBits(text->tokenizer->data(), hello.vocab_size());
   out->text = std::move(text);
   return out;

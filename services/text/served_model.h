@@ -41,6 +41,7 @@ struct WorkerLimits {
   int32_t max_salt_bytes = 0;
   Nanos max_retain = 0;          // of a Close
   bool prompt_logprobs = false;  // it gives them
+  bool request_id = false;       // it takes one
 };
 
 struct ServedModel {

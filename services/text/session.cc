@@ -79,6 +79,7 @@ Session::Opening Session::Open(const Opening& opening, uint64_t connection,
   open->set_run_ahead(std::min(request_.run_ahead, worker.limits.max_run_ahead));
   open->set_drafts(std::min(request_.drafts, worker.limits.max_drafts));
   if (worker.limits.prompt_logprobs) prompt_.FillOpen(open);
+  if (worker.limits.request_id) open->set_request_id(request_.request_id);
   open->set_priority(request_.priority);
   open->set_salt(request_.cache_salt);
   open->set_no_cache(request_.cache_bypass);

@@ -12,8 +12,13 @@
 namespace tandem::text {
 
 Shard::Shard(int32_t index, Router* router, const ReplayPolicy& policy,
-             std::function<Nanos()> clock, TraceRecorder* traces)
-    : index_(index), router_(router), policy_(policy), clock_(std::move(clock)), traces_(traces) {
+             std::function<Nanos()> clock, TraceRecorder* traces, bool log_requests)
+    : index_(index),
+      router_(router),
+      policy_(policy),
+      clock_(std::move(clock)),
+      traces_(traces),
+      log_requests_(log_requests) {
   thread_ = std::thread([this] { Run(); });
 }
 
@@ -65,6 +70,7 @@ void Shard::Run() {
     const bool stop = stop_;
     lock.unlock();
     now_ = clock_();
+    const int64_t tokens_before = counts_.output_tokens();
     opens_left_ = kOpensPerWakeUp;
     for (Message& message : taken_) {
       std::visit([this](auto& m) { Handle(std::move(m)); }, message);
@@ -73,8 +79,13 @@ void Shard::Run() {
     FireTimers();
     Flush();
     FlushClients();
-    if (stop) return;
+    if (counts_.output_tokens() > tokens_before) {
+      counts_.decide_seconds.Observe(Seconds(clock_() - now_));
+    }
+    counts_.running = static_cast<int64_t>(entries_.size());
     lock.lock();
+    published_ = counts_;
+    if (stop) return;
   }
 }
 
@@ -84,11 +95,16 @@ Shard::Entry* Shard::Find(uint64_t key) {
 }
 
 void Shard::Handle(Submitted message) {
-  // A Cancel that came before this was for a key not yet known.
-  if (message.sink->cancelled()) return message.sink->Finish(absl::CancelledError("cancelled"));
   const GenerationRequest& request = message.session->request();
-  if (request.deadline <= now_) {
-    return message.sink->Finish(absl::DeadlineExceededError("the deadline passed"));
+  absl::Status over;
+  // A Cancel that came before this was for a key not yet known.
+  if (message.sink->cancelled()) over = absl::CancelledError("cancelled");
+  if (over.ok() && request.deadline <= now_) {
+    over = absl::DeadlineExceededError("the deadline passed");
+  }
+  if (!over.ok()) {
+    CountRequest(request, over);
+    return message.sink->Finish(over);
   }
   auto entry = std::make_unique<Entry>();
   entry->session = std::move(message.session);
@@ -96,6 +112,7 @@ void Shard::Handle(Submitted message) {
   if (traces_ != nullptr) entry->trace = traces_->Begin(request, now_);
   Entry& added = *entry;
   entries_.emplace(message.key, std::move(entry));
+  ++counts_.waiting;
   SessionOutput output;
   added.session->Begin(now_, &output);
   if (added.session->done()) return Deliver(message.key, added, output);
@@ -126,7 +143,11 @@ void Shard::Handle(Resumed message) {
   if (entry == nullptr) return;
   entry->paused = false;
   SessionOutput output;
+  std::vector<ChoiceMark> before;
+  const int32_t choices = entry->session->request().choices;
+  for (int32_t i = 0; i < choices; ++i) before.emplace_back(entry->session->choice(i));
   entry->session->SetPaused(false, now_, &output);
+  for (int32_t i = 0; i < choices; ++i) Count(before[i], i, entry);
   Deliver(message.key, *entry, output);
 }
 
@@ -151,7 +172,9 @@ void Shard::Handle(Arrived message) {
     }
     if (entry.trace != nullptr) entry.trace->OnEvent(message.connection, event, now_);
     output_.clear();
+    const ChoiceMark before(entry.session->choice(choice));
     entry.session->OnEvent(event, choice, now_, &output_);
+    Count(before, choice, &entry);
     Deliver(key, entry, output_);
   }
 }
@@ -247,6 +270,7 @@ void Shard::Deliver(uint64_t key, Entry& entry, SessionOutput& output) {
   if (entry.session->done()) return Remove(key, entry);
   if (slow && !entry.paused) {
     entry.paused = true;
+    ++counts_.pauses;
     SessionOutput nothing;
     entry.session->SetPaused(true, now_, &nothing);
   }
@@ -266,15 +290,11 @@ void Shard::Record(const Entry& entry, const SessionOutput& output) const {
 }
 
 void Shard::Remove(uint64_t key, Entry& entry) {
-  const GenerationRequest& request = entry.session->request();
-  for (int32_t i = 0; i < request.choices; ++i) {
-    const v1::Counters& counters = entry.session->choice(i).counters();
-    if (counters.misses() + counters.faults() == 0) continue;
-    LogError("request ", request.request_id, " choice ", i, ": ", counters.misses(), " misses and ",
-             counters.faults(), " faults");
-  }
-  if (entry.trace != nullptr) entry.trace->End(entry.session->FinalStatus());
-  entry.sink->Finish(entry.session->FinalStatus());
+  const absl::Status status = entry.session->FinalStatus();
+  CountEnd(entry, status);
+  LogEnd(*entry.session, status);
+  if (entry.trace != nullptr) entry.trace->End(status);
+  entry.sink->Finish(status);
   for (Placement& placement : entry.placements) EndPlacement(placement);
   SetTimer(key, entry, kNoDeadline);
   entries_.erase(key);

@@ -28,6 +28,7 @@
 #include "services/text/request.h"
 #include "services/text/router.h"
 #include "services/text/session.h"
+#include "services/text/shard_counts.h"
 #include "services/text/trace_recorder.h"
 
 namespace tandem::text {
@@ -53,9 +54,11 @@ class Shard final {
  public:
   static constexpr int32_t kOpensPerWakeUp = 64;
 
-  // router and traces must outlive this. traces: null: nothing is recorded.
+  // router and traces must outlive this. traces: null: nothing is recorded. log_requests: a line of
+  // the log for each request that ends, and not only for those that fail by no fault of the client.
   Shard(int32_t index, Router* router, const ReplayPolicy& policy = ReplayPolicy(),
-        std::function<Nanos()> clock = SteadyNow, TraceRecorder* traces = nullptr);
+        std::function<Nanos()> clock = SteadyNow, TraceRecorder* traces = nullptr,
+        bool log_requests = false);
   // Sessions that still run are cancelled.
   ~Shard();
   Shard(const Shard&) = delete;
@@ -74,6 +77,9 @@ class Shard final {
   // It has finished no step since then, though it has work. If a session here has waited for it all
   // that time, the connection is dropped.
   void OnNoStep(uint64_t connection, Nanos since);
+
+  // As they were after its last wake-up.
+  ShardCounts counts() const;
 
  private:
   struct Submitted {
@@ -120,6 +126,9 @@ class Shard final {
     Nanos timer = kNoDeadline;  // in timers_
     bool paused = false;
     bool written = false;  // in written_
+    // What was counted of it.
+    bool admitted = false;
+    bool has_tokens = false;
   };
 
   struct Opening {
@@ -147,6 +156,12 @@ class Shard final {
   void FireTimers();
   // The entry may be gone afterwards.
   void Deliver(uint64_t key, Entry& entry, SessionOutput& output);
+  // Counts what an input made of a choice.
+  void Count(const ChoiceMark& before, int32_t choice, Entry* entry);
+  void CountAdmitted(Entry* entry);
+  void CountRequest(const GenerationRequest& request, const absl::Status& status);
+  void CountEnd(const Entry& entry, const absl::Status& status);
+  void LogEnd(const Session& session, const absl::Status& status) const;
   // What goes out, into the entry's trace. REQUIRES it has one.
   void Record(const Entry& entry, const SessionOutput& output) const;
   void Remove(uint64_t key, Entry& entry);
@@ -155,6 +170,8 @@ class Shard final {
 
   // Finds workers for all that the session wants to open now. The entry may be gone afterwards.
   void PlaceWhatIsDue(uint64_t key, Entry& entry);
+  void CountReopening(const Session& session, const Session::Opening& opening,
+                      const ServedModel& worker);
   void LogReopening(const Entry& entry, const Placement& placement) const;
   void Settle(Placement& placement);
   // Of placements that no choice is on any more.
@@ -176,9 +193,11 @@ class Shard final {
   const ReplayPolicy policy_;
   const std::function<Nanos()> clock_;
   TraceRecorder* const traces_;
+  const bool log_requests_;
 
-  std::mutex mutex_;
+  mutable std::mutex mutex_;
   std::condition_variable posted_;
+  ShardCounts published_;         // guarded by mutex_
   std::vector<Message> mailbox_;  // guarded by mutex_
   bool stop_ = false;             // guarded by mutex_
 
@@ -196,6 +215,7 @@ class Shard final {
   std::vector<std::pair<uint64_t, std::shared_ptr<ResponseSink>>> written_;
   std::vector<Message> taken_;  // from the mailbox
   SessionOutput output_;        // of an event
+  ShardCounts counts_;
   std::thread thread_;
 };
 

@@ -1,9 +1,7 @@
 // Sessions come to workers, leave them, and come to others.
 #include <algorithm>
 
-#include "absl/strings/str_cat.h"
 #include "engine/base/check.h"
-#include "services/common/logging.h"
 #include "services/text/frame_packer.h"
 #include "services/text/shard.h"
 
@@ -25,7 +23,10 @@ void Shard::PlaceWhatIsDue(uint64_t key, Entry& entry) {
           session.Open(*wanted, worker->connection, *worker->model, now_, &output);
       entry.placements.push_back({.worker = *worker, .opening = opened, .settled = !wanted->again});
       OutgoingTo(worker->connection).openings.push_back({key, opened});
-      if (wanted->again) LogReopening(entry, entry.placements.back());
+      if (wanted->again) {
+        CountReopening(session, opened, *worker->model);
+        LogReopening(entry, entry.placements.back());
+      }
     } else {
       session.OnNoWorker(*wanted, worker.status(), absl::IsResourceExhausted(worker.status()), now_,
                          &output);
@@ -34,20 +35,6 @@ void Shard::PlaceWhatIsDue(uint64_t key, Entry& entry) {
     Deliver(key, entry, output);
     if (Find(key) == nullptr) return;
   }
-}
-
-void Shard::LogReopening(const Entry& entry, const Placement& placement) const {
-  const Session& session = *entry.session;
-  const Session::Opening& opening = placement.opening;
-  const Choice& first = session.choice(opening.first_choice);
-  const bool identical =
-      placement.worker.model->numerics_fingerprint == session.numerics_fingerprint();
-  const int32_t last = opening.first_choice + opening.choices - 1;
-  LogInfo("request ", session.request().request_id, ": choice ", opening.first_choice,
-          opening.choices > 1 ? absl::StrCat(" to ", last) : "", " with ", first.output_tokens(),
-          " tokens opened again on worker ", placement.worker.worker,
-          identical ? " (identical)" : " (approximate)", ", tries ", first.replay().tries(), " of ",
-          policy_.tries, ": ", first.replay().reason());
 }
 
 void Shard::Settle(Placement& placement) {

@@ -27,6 +27,11 @@ bool TaskPool::Post(std::function<void()> task) {
   return true;
 }
 
+int32_t TaskPool::waiting() const {
+  std::lock_guard lock(mutex_);
+  return static_cast<int32_t>(tasks_.size());
+}
+
 void TaskPool::Run() {
   std::unique_lock lock(mutex_);
   while (true) {

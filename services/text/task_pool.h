@@ -23,12 +23,14 @@ class TaskPool final {
 
   // False: too many wait; the task is not taken.
   [[nodiscard]] bool Post(std::function<void()> task);
+  // Tasks that wait for a thread.
+  int32_t waiting() const;
 
  private:
   void Run();
 
   const int32_t max_waiting_;
-  std::mutex mutex_;
+  mutable std::mutex mutex_;
   std::condition_variable changed_;
   std::deque<std::function<void()>> tasks_;  // guarded by mutex_
   bool stop_ = false;                        // guarded by mutex_

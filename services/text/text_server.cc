@@ -63,18 +63,19 @@ TextServer::TextServer() : health_({kServiceName}) {}
 absl::StatusOr<std::unique_ptr<TextServer>> TextServer::Start(const TextServerOptions& options) {
   RETURN_IF_ERROR(CheckOptions(options));
   std::unique_ptr<TextServer> out(new TextServer());
+  out->reports_.SetAddresses(options.workers);
   if (!options.trace.folder.empty()) {
     ASSIGN_OR_RETURN(out->traces_, TraceRecorder::Start(options.trace));
   }
   std::vector<Shard*> shards;
   for (int32_t i = 0; i < options.shards; ++i) {
-    out->shards_.push_back(
-        std::make_unique<Shard>(i, &out->router_, options.replay, SteadyNow, out->traces_.get()));
+    out->shards_.push_back(std::make_unique<Shard>(i, &out->router_, options.replay, SteadyNow,
+                                                   out->traces_.get(), options.log_requests));
     shards.push_back(out->shards_.back().get());
   }
   out->service_ = std::make_unique<GenerationService>(
       GenerationServiceOptions{.max_requests = options.max_requests, .drafts = options.drafts},
-      &out->router_, shards);
+      &out->router_, shards, &out->refusals_);
   grpc::Service* const services[] = {out->service_.get(), &out->health_};
   ASSIGN_OR_RETURN(out->server_, RpcServer::Start({.listen = options.listen,
                                                    .tls = options.tls,
@@ -129,9 +130,26 @@ void TextServer::Drain(milliseconds patience) {
   server_->Shutdown(kCancelPatience);
 }
 
+TextSnapshot TextServer::Snapshot() const {
+  TextSnapshot out;
+  for (const auto& shard : shards_) out.shards.Add(shard->counts());
+  out.refusals = refusals_.snapshot();
+  out.workers = reports_.snapshot();
+  out.tasks_waiting = service_->tasks_waiting();
+  std::lock_guard lock(http_mutex_);
+  if (http_load_) out.http = http_load_();
+  return out;
+}
+
+void TextServer::SetHttpLoad(std::function<HttpLoad()> load) {
+  std::lock_guard lock(http_mutex_);
+  http_load_ = std::move(load);
+}
+
 void TextServer::OnConnected(const WorkerRef& worker) {
   std::lock_guard lock(health_mutex_);
   router_.Connected(worker);
+  reports_.Connected(worker.worker, worker.connection);
   health_.Set(kServiceName, router_.any());
 }
 
@@ -139,6 +157,7 @@ void TextServer::OnLost(uint64_t connection, const absl::Status& status) {
   {
     std::lock_guard lock(health_mutex_);
     router_.Lost(connection);
+    reports_.Lost(connection);
     health_.Set(kServiceName, router_.any());
   }
   for (const auto& shard : shards_) shard->OnWorkerLost(connection, status);
@@ -151,17 +170,20 @@ void TextServer::OnEvents(uint64_t connection, int32_t shard,
 
 void TextServer::OnLoad(uint64_t connection, const decode::v1::Load& load) {
   router_.Report(connection, load);
+  reports_.Update(connection, load);
 }
 
 void TextServer::OnSuspect(uint64_t connection, bool suspect) {
   std::lock_guard lock(health_mutex_);
   router_.SetSuspect(connection, suspect);
+  reports_.SetSuspect(connection, suspect);
   health_.Set(kServiceName, router_.any());
 }
 
 void TextServer::OnDraining(uint64_t connection) {
   std::lock_guard lock(health_mutex_);
   router_.SetDraining(connection);
+  reports_.SetDraining(connection);
   health_.Set(kServiceName, router_.any());
 }
 

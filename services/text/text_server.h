@@ -4,6 +4,7 @@
 
 #include <chrono>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -16,6 +17,7 @@
 #include "services/text/model_text_cache.h"
 #include "services/text/router.h"
 #include "services/text/shard.h"
+#include "services/text/text_metrics.h"
 #include "services/text/trace_recorder.h"
 #include "services/text/worker_connection.h"
 
@@ -33,6 +35,7 @@ struct TextServerOptions {
   int32_t drafts = 8;
   ReplayPolicy replay;
   TraceOptions trace;
+  bool log_requests = false;  // a line of the log for each request that ends, not only for failures
   std::chrono::milliseconds worker_silence{2000};
   std::chrono::milliseconds worker_stall{10'000};
 };
@@ -64,6 +67,13 @@ class TextServer final : public WorkerListener {
   // A worker is connected that takes new sessions.
   bool serving() const { return router_.any(); }
 
+  // What Prometheus reads, of media type kMetricsContentType. From any thread; costs no session
+  // more than a copy of its shard's counts.
+  std::string MetricsText() const { return ExposeMetrics(Snapshot()); }
+  TextSnapshot Snapshot() const;
+  // Where the load of the HTTP server is asked for; it must not call back. None: both are 0.
+  void SetHttpLoad(std::function<HttpLoad()> load);
+
   // NOT_SERVING, no new requests; waits for those that run, at most `patience`, then cancels the
   // rest.
   void Drain(std::chrono::milliseconds patience);
@@ -83,6 +93,10 @@ class TextServer final : public WorkerListener {
   std::mutex health_mutex_;  // orders changes of the router with those of health
   HealthService health_;
   Router router_;
+  RefusalCounts refusals_;
+  WorkerReports reports_;
+  mutable std::mutex http_mutex_;
+  std::function<HttpLoad()> http_load_;  // guarded by http_mutex_
   ModelTextCache cache_;
   // Destroyed in the opposite order: first the server, so that no call is left when the rest goes.
   std::unique_ptr<TraceRecorder> traces_;  // null: nothing is recorded

@@ -86,7 +86,7 @@ class DecodeService::DecodeStream final
       if (const auto self = weak.lock()) self->ReadNext();
     });
     session_ = std::make_unique<StreamSession>(stream_, served_->limits, *served_->mailbox, outbox_,
-                                               window);
+                                               window, served_->ends);
     LogInfo("stream ", stream_, " opened by ", context_->peer());
     outbox_->PushHello(served_->hello, served_->dispatcher->load());
     served_->dispatcher->Add(stream_, outbox_);

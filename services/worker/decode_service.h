@@ -33,6 +33,7 @@ struct ServedEngine {
   std::string tokenizer;     // serialised TokenizerData
   Mailbox* mailbox = nullptr;
   Dispatcher* dispatcher = nullptr;
+  SessionEnds* ends = nullptr;  // null: nobody is told
 };
 
 // What an honest peer may leave unread for a moment: for each session the answers of all positions

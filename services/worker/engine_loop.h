@@ -19,15 +19,19 @@
 #include "engine/decode_engine.h"
 #include "services/worker/dispatcher.h"
 #include "services/worker/mailbox.h"
+#include "services/worker/session_ends.h"
+#include "services/worker/worker_counts.h"
 
 namespace tandem {
 
 class EngineLoop final {
  public:
-  // asynchronous: of the engine's backend. mailbox and dispatcher must outlive this. on_fatal runs
-  // in the engine's thread, once, when the device is lost; the loop takes no step afterwards.
+  // asynchronous: of the engine's backend. mailbox, dispatcher and ends, which is told how sessions
+  // end, must outlive this. on_fatal runs in the engine's thread, once, when the device is lost;
+  // the loop takes no step afterwards.
   EngineLoop(std::unique_ptr<DecodeEngine> engine, bool asynchronous, Mailbox& mailbox,
-             Dispatcher& dispatcher, std::function<void(const absl::Status&)> on_fatal);
+             Dispatcher& dispatcher, SessionEnds& ends,
+             std::function<void(const absl::Status&)> on_fatal);
   // Stops the mailbox and waits for the steps in flight.
   ~EngineLoop();
   EngineLoop(const EngineLoop&) = delete;
@@ -37,6 +41,9 @@ class EngineLoop final {
   // ever, and steps go on until none lives. True: none does, and their events are posted; false:
   // not within `patience`.
   bool Drain(Nanos patience);
+
+  // As they were after the last step, or the last commands.
+  WorkerCounts counts() const;
 
  private:
   void Run();
@@ -48,6 +55,9 @@ class EngineLoop final {
   bool Step();
   // The oldest step in flight. False: there was none, or the device is lost.
   bool Collect();
+  // Adds the time since the phase before it ended to the phase that ends now.
+  void EndPhase(EnginePhase phase);
+  void CountEvents(const std::vector<EngineEvent>& events);
   // Posts the events there are, and the load where it changed.
   void PostEvents();
 
@@ -55,16 +65,21 @@ class EngineLoop final {
   const int32_t max_in_flight_;  // steps
   Mailbox& mailbox_;
   Dispatcher& dispatcher_;
+  SessionEnds& ends_;
   const std::function<void(const absl::Status&)> on_fatal_;
   // Of the engine's thread.
   bool lost_ = false;
   bool draining_ = false;
   int32_t in_flight_ = 0;
   EngineLoad posted_load_;
+  WorkerCounts counts_;
+  Nanos phase_began_ = 0;
+  Nanos busy_since_ = 0;  // when the first of the steps in flight was launched
 
-  std::mutex mutex_;
+  mutable std::mutex mutex_;
   std::condition_variable changed_;
-  bool drained_ = false;  // guarded by mutex_
+  bool drained_ = false;    // guarded by mutex_
+  WorkerCounts published_;  // guarded by mutex_
 
   std::thread thread_;
 };

@@ -49,6 +49,7 @@ decode::v1::Hello MakeHello(const HelloParts& parts) {
   ToProto(parts.engine.max_retain, hello.mutable_max_retain());
   if (parts.engine.max_drafts > 0) hello.add_features(kDraftsFeature);
   hello.add_features(kPromptLogprobsFeature);
+  hello.add_features(kRequestIdFeature);
   hello.set_max_drafts(parts.engine.max_drafts);
   return hello;
 }

@@ -3,17 +3,22 @@
 #include <unistd.h>
 
 #include <atomic>
+#include <chrono>
 #include <filesystem>
 #include <fstream>
 #include <iostream>
 #include <memory>
+#include <optional>
+#include <sstream>
 #include <string>
 #include <utility>
 
 #include "services/common/flags.h"
+#include "services/common/grpc_log.h"
 #include "services/common/logging.h"
 #include "services/common/progress.h"
 #include "services/common/signals.h"
+#include "services/common/ticker.h"
 #include "services/common/version.h"
 #include "services/worker/backend.h"
 #include "services/worker/options.h"
@@ -79,10 +84,22 @@ int RunWorker(const WorkerOptions& options) {
     if (!checkpoint.ok()) {
       return Fail("--model " + options.model + ": " + Message(checkpoint.status()));
     }
-    Progress progress("loading " + options.name, isatty(STDERR_FILENO) == 1, std::cerr);
-    const absl::Status loaded =
-        worker->Load(**checkpoint, *std::move(ops), {options.name, options.checked, options.engine},
-                     [&](int64_t done, int64_t total) { progress.Update(done, total); });
+    // A bar is not for a log of objects.
+    const bool json = options.log.format == LogFormat::kJson;
+    std::ostringstream lines;
+    Progress progress("loading " + options.name, isatty(STDERR_FILENO) == 1 && !json,
+                      json ? static_cast<std::ostream&>(lines) : std::cerr);
+    const auto on_progress = [&](int64_t done, int64_t total) {
+      progress.Update(done, total);
+      std::string line = lines.str();
+      if (line.empty()) return;
+      lines.str("");
+      line.pop_back();  // the end of the line
+      LogInfo(line);
+    };
+    const absl::Status loaded = worker->Load(
+        **checkpoint, *std::move(ops),
+        {options.name, options.checked, options.engine, options.log_sessions}, on_progress);
     if (!loaded.ok()) {
       Fail(Message(loaded));
       return absl::IsOutOfRange(loaded) ? kExitUsage : 1;
@@ -91,6 +108,15 @@ int RunWorker(const WorkerOptions& options) {
   serving = worker.get();
   LogInfo(worker->description());
   LogInfo("serving ", options.name, " on ", worker->address());
+  std::optional<Ticker> status;
+  if (options.status_seconds > 0) {
+    status.emplace(
+        std::chrono::seconds(options.status_seconds),
+        [&worker, seconds = options.status_seconds, last = worker->Snapshot()]() mutable {
+          const WorkerSnapshot now = worker->Snapshot();
+          LogStatus(now, std::exchange(last, now), seconds);
+        });
+  }
   const absl::Status ended = worker->Run();
   if (!ended.ok()) return 1;  // what broke was logged when it did
   LogInfo("drained");
@@ -103,6 +129,7 @@ int RunWorker(const WorkerOptions& options) {
 int main(int argc, char** argv) {
   tandem::WorkerOptions options;
   if (const auto exit_code = tandem::ParseOptions(argc, argv, &options)) return *exit_code;
-  tandem::InitLogging("tandem-worker");
+  tandem::InitLogging("tandem-worker", options.log);
+  tandem::LogWhatGrpcSays();
   return tandem::RunWorker(options);
 }

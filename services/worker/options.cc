@@ -87,6 +87,10 @@ std::optional<int> ParseOptions(int argc, const char* const* argv, WorkerOptions
                  "After SIGTERM, over how long sessions are handed back one by one")
       ->check(CLI::Range(0, 600))
       ->capture_default_str();
+  app.add_flag("--log-requests", options->log_sessions,
+               "A line of the log for each session that ends; without it only for those that end "
+               "with a fault");
+  AddLogFlags(app, &options->log, &options->status_seconds);
   AddTlsFlags(app, &options->server.tls);
   if (const std::optional<int> exit_code = ParseFlags(app, argc, argv)) return exit_code;
   engine.prefix_cache = prefix_cache == "on";

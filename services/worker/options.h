@@ -5,6 +5,8 @@
 #include <string>
 
 #include "engine/decode_engine.h"
+#include "services/common/flags.h"
+#include "services/common/logging.h"
 #include "services/common/server.h"
 
 namespace tandem {
@@ -17,6 +19,9 @@ struct WorkerOptions {
   std::string device = "auto";
   int32_t threads = 0;  // 0: one per core
   bool checked = false;
+  bool log_sessions = false;
+  LogOptions log;
+  int status_seconds = kDefaultStatusSeconds;
   ServerOptions server;
   EngineOptions engine;  // but hash_seed and kv_format, which are not the command line's to say
 };

@@ -37,12 +37,13 @@ absl::StatusOr<Nanos> Deadline(const google::protobuf::Duration& left, Nanos now
 
 StreamSession::StreamSession(int64_t stream, const StreamLimits& limits, Mailbox& mailbox,
                              std::shared_ptr<StreamOutbox> outbox,
-                             std::shared_ptr<ReadWindow> window)
+                             std::shared_ptr<ReadWindow> window, SessionEnds* ends)
     : stream_(stream),
       limits_(limits),
       mailbox_(mailbox),
       outbox_(std::move(outbox)),
-      window_(std::move(window)) {}
+      window_(std::move(window)),
+      ends_(ends) {}
 
 absl::StatusOr<bool> StreamSession::Handle(const pb::DecodeRequest& frame, Nanos now) {
   std::lock_guard lock(mutex_);
@@ -95,7 +96,8 @@ absl::Status StreamSession::OpenLocked(const pb::Open& open, Nanos now, Batch* b
     last_handle_ = first;
     return RefuseLocked(
         first, 1,
-        absl::StrCat("choices is ", open.choices(), ": it must be 1 to ", limits_.max_choices));
+        absl::StrCat("choices is ", open.choices(), ": it must be 1 to ", limits_.max_choices),
+        open.request_id());
   }
   uint64_t last = 0;
   if (__builtin_add_overflow(first, static_cast<uint64_t>(open.choices()) - 1, &last)) {
@@ -103,7 +105,9 @@ absl::Status StreamSession::OpenLocked(const pb::Open& open, Nanos now, Batch* b
   }
   last_handle_ = last;
   absl::StatusOr<OpenCommand> command = ParseOpen(open, now);
-  if (!command.ok()) return RefuseLocked(first, open.choices(), Message(command.status()));
+  if (!command.ok()) {
+    return RefuseLocked(first, open.choices(), Message(command.status()), open.request_id());
+  }
   if (open.tokens_size() == open.total_tokens()) {
     batch->push_back(*std::move(command));
     return absl::OkStatus();
@@ -111,7 +115,8 @@ absl::Status StreamSession::OpenLocked(const pb::Open& open, Nanos now, Batch* b
   if (partial_.size() >= static_cast<size_t>(kMaxPartialOpens)) {
     return RefuseLocked(first, open.choices(),
                         absl::StrCat(partial_.size(), " opens wait for their tokens: the limit is ",
-                                     kMaxPartialOpens));
+                                     kMaxPartialOpens),
+                        open.request_id());
   }
   partial_[first] = {*std::move(command), open.total_tokens()};
   return absl::OkStatus();
@@ -143,6 +148,10 @@ absl::StatusOr<OpenCommand> StreamSession::ParseOpen(const pb::Open& open, Nanos
   if (open.salt().size() > static_cast<size_t>(kMaxSalt)) {
     return InvalidArgument("salt has ", open.salt().size(), " bytes: at most ", kMaxSalt);
   }
+  if (open.request_id().size() > static_cast<size_t>(kMaxRequestId)) {
+    return InvalidArgument("request_id has ", open.request_id().size(), " bytes: at most ",
+                           kMaxRequestId);
+  }
   if (!open.has_draw()) return InvalidArgument("draw is absent: it must say at least the lists");
   OpenCommand out;
   ASSIGN_OR_RETURN(out.sampling, FromProto(open.draw()));
@@ -165,6 +174,7 @@ absl::StatusOr<OpenCommand> StreamSession::ParseOpen(const pb::Open& open, Nanos
   out.drafts = open.drafts();
   out.use_cache = !open.no_cache();
   out.salt = open.salt();
+  out.request_id = open.request_id();
   if (open.has_prompt_logprobs()) {
     out.prompt_logprobs_from = open.prompt_logprobs().first_position();
     out.prompt_raw_top = open.prompt_logprobs().num_raw_top();
@@ -247,16 +257,19 @@ absl::Status StreamSession::CloseLocked(const pb::Close& close, Batch* batch) {
   // The engine does not know these handles yet. Those beside the closed one cannot open without it.
   const uint64_t first = partial->first;
   const auto choices = static_cast<uint64_t>(partial->second.command.choices);
+  const std::string request_id = partial->second.command.request_id;
   partial_.erase(partial);
   for (uint64_t handle = first; handle - first < choices; ++handle) {
     if (handle == close.handle()) continue;
     RETURN_IF_ERROR(RefuseLocked(
-        handle, 1, absl::StrCat("handle ", close.handle(), " of the same Open was closed early")));
+        handle, 1, absl::StrCat("handle ", close.handle(), " of the same Open was closed early"),
+        request_id));
   }
   if (retain < 0 || retain > limits_.max_retain) {
     return RefuseLocked(
         close.handle(), 1,
-        absl::StrCat("retain is ", retain, " ns: it must be 0 to ", limits_.max_retain));
+        absl::StrCat("retain is ", retain, " ns: it must be 0 to ", limits_.max_retain),
+        request_id);
   }
   std::vector<EngineEvent> closed;
   closed.push_back(ClosedEvent{{stream_, close.handle()}, ClosedEvent::Reason::kDone, ""});
@@ -279,11 +292,16 @@ std::map<uint64_t, StreamSession::PartialOpen>::iterator StreamSession::FindPart
   return handle - found->first < choices ? found : partial_.end();
 }
 
-absl::Status StreamSession::RefuseLocked(uint64_t first, int32_t choices, const std::string& why) {
+absl::Status StreamSession::RefuseLocked(uint64_t first, int32_t choices, const std::string& why,
+                                         const std::string& request_id) {
   std::vector<EngineEvent> closed;
   for (int32_t i = 0; i < choices; ++i) {
-    closed.push_back(ClosedEvent{
-        {stream_, first + static_cast<uint64_t>(i)}, ClosedEvent::Reason::kRefused, why});
+    ClosedEvent event{.handle = {stream_, first + static_cast<uint64_t>(i)},
+                      .reason = ClosedEvent::Reason::kRefused,
+                      .detail = why,
+                      .request_id = request_id};
+    if (ends_ != nullptr) ends_->OnClosed(event);
+    closed.push_back(std::move(event));
   }
   if (outbox_->Push(std::move(closed), std::nullopt)) return absl::OkStatus();
   return ResourceExhausted("the peer does not read");
@@ -292,9 +310,9 @@ absl::Status StreamSession::RefuseLocked(uint64_t first, int32_t choices, const 
 absl::Status StreamSession::RefusePartialLocked(std::map<uint64_t, PartialOpen>::iterator partial,
                                                 const std::string& why) {
   const uint64_t first = partial->first;
-  const int32_t choices = partial->second.command.choices;
+  const OpenCommand command = std::move(partial->second.command);
   partial_.erase(partial);
-  return RefuseLocked(first, choices, why);
+  return RefuseLocked(first, command.choices, why, command.request_id);
 }
 
 }  // namespace tandem

@@ -23,6 +23,7 @@
 #include "engine/decode_engine.h"
 #include "services/worker/mailbox.h"
 #include "services/worker/read_window.h"
+#include "services/worker/session_ends.h"
 #include "services/worker/stream_outbox.h"
 #include "tandem/decode/v1/decode.pb.h"
 
@@ -42,10 +43,12 @@ struct StreamLimits {
 
 class StreamSession final {
  public:
-  // The mailbox must outlive this. window: charged here for the memory of each frame's commands,
-  // refunded by the engine thread.
+  // The mailbox and `ends`, which is told of what is refused here, must outlive this; ends may be
+  // null. window: charged here for the memory of each frame's commands, refunded by the engine
+  // thread.
   StreamSession(int64_t stream, const StreamLimits& limits, Mailbox& mailbox,
-                std::shared_ptr<StreamOutbox> outbox, std::shared_ptr<ReadWindow> window);
+                std::shared_ptr<StreamOutbox> outbox, std::shared_ptr<ReadWindow> window,
+                SessionEnds* ends = nullptr);
   StreamSession(const StreamSession&) = delete;
   StreamSession& operator=(const StreamSession&) = delete;
 
@@ -77,7 +80,8 @@ class StreamSession final {
   // The partial Open that takes the handle, or end().
   std::map<uint64_t, PartialOpen>::iterator FindPartialLocked(uint64_t handle);
   // Closes the handles with kRefused. RESOURCE_EXHAUSTED: the peer does not read.
-  absl::Status RefuseLocked(uint64_t first, int32_t choices, const std::string& why);
+  absl::Status RefuseLocked(uint64_t first, int32_t choices, const std::string& why,
+                            const std::string& request_id);
   absl::Status RefusePartialLocked(std::map<uint64_t, PartialOpen>::iterator partial,
                                    const std::string& why);
 
@@ -86,6 +90,7 @@ class StreamSession final {
   Mailbox& mailbox_;
   const std::shared_ptr<StreamOutbox> outbox_;
   const std::shared_ptr<ReadWindow> window_;
+  SessionEnds* const ends_;  // null: nobody is told
 
   std::mutex mutex_;
   // Guarded by mutex_.

@@ -51,6 +51,7 @@ absl::Status Worker::Load(const Checkpoint& checkpoint, std::unique_ptr<kernels:
   ops_ = std::move(ops);
   options.engine.kv_format = ops_->info().default_kv;
   options.engine.hash_seed = RandomSeed();
+  ends_.SetLogAll(options.log_sessions);
   drain_patience_ = options.engine.drain_spread + kDrainPatience;
   const int32_t limit = checkpoint.config().context_length;
   if (options.engine.context_length > limit) {
@@ -93,15 +94,36 @@ absl::Status Worker::Load(const Checkpoint& checkpoint, std::unique_ptr<kernels:
   served->tokenizer = message.SerializeAsString();
   served->mailbox = &mailbox_;
   served->dispatcher = &dispatcher_;
+  served->ends = &ends_;
   description_ =
       absl::StrCat(options.name, " (", model_->config().architecture, ") on ", ops_->info().device);
   served_ = std::move(served);
   loop_ = std::make_unique<EngineLoop>(std::move(engine), ops_->info().asynchronous, mailbox_,
-                                       dispatcher_,
+                                       dispatcher_, ends_,
                                        [this](const absl::Status& status) { OnFatal(status); });
+  {
+    std::lock_guard lock(mutex_);
+    loaded_ = {.device_kind = ops_->info().name,
+               .memory = memory,
+               .step_rows = options.engine.step_tokens};
+  }
   service_.Serve(served_);
   health_.Set(kDecodeServiceName, true);
   return absl::OkStatus();
+}
+
+WorkerSnapshot Worker::Snapshot() const {
+  WorkerSnapshot out;
+  {
+    std::lock_guard lock(mutex_);
+    if (!loaded_) return out;
+    out = *loaded_;
+  }
+  out.streams = dispatcher_.num_streams();
+  out.load = dispatcher_.load().value_or(EngineLoad());
+  out.counts = loop_->counts();
+  out.ends = ends_.counts();
+  return out;
 }
 
 absl::Status Worker::Run() {

@@ -30,6 +30,8 @@
 #include "services/worker/dispatcher.h"
 #include "services/worker/engine_loop.h"
 #include "services/worker/mailbox.h"
+#include "services/worker/session_ends.h"
+#include "services/worker/worker_metrics.h"
 
 namespace tandem {
 
@@ -50,9 +52,10 @@ class Worker final {
   const std::string& address() const { return server_->address(); }
 
   struct LoadOptions {
-    std::string name;      // that the model is served under
-    bool checked = false;  // Model::Options::checked
-    EngineOptions engine;  // kv_format is set to the backend's, hash_seed to a random number
+    std::string name;           // that the model is served under
+    bool checked = false;       // Model::Options::checked
+    EngineOptions engine;       // kv_format is set to the backend's, hash_seed to a random number
+    bool log_sessions = false;  // a line of the log for each session that ends
   };
   // Loads, tests itself, serves. Once. Errors: OUT_OF_RANGE for a context beyond the model's;
   // INTERNAL for a failed self-test; else those of the parts. The checkpoint may go afterwards.
@@ -64,6 +67,10 @@ class Worker final {
   absl::Status Run();
   // From any thread, at any time; Run then drains.
   void RequestDrain();
+
+  // What Prometheus reads, of media type kMetricsContentType; at any time, from any thread.
+  std::string MetricsText() const { return ExposeMetrics(Snapshot()); }
+  WorkerSnapshot Snapshot() const;
 
   // For people: what was loaded, and on what. REQUIRES Load succeeded.
   const std::string& description() const { return description_; }
@@ -78,6 +85,7 @@ class Worker final {
   // In the order of construction: each may use those before it.
   HealthService health_;
   DecodeService service_;
+  SessionEnds ends_;
   Mailbox mailbox_;
   Dispatcher dispatcher_;
   std::unique_ptr<kernels::Ops> ops_;
@@ -88,11 +96,12 @@ class Worker final {
   std::unique_ptr<EngineLoop> loop_;
   std::unique_ptr<RpcServer> server_;
 
-  std::mutex mutex_;
+  mutable std::mutex mutex_;
   std::condition_variable changed_;
   // Guarded by mutex_.
   bool drain_requested_ = false;
   std::optional<absl::Status> fault_;
+  std::optional<WorkerSnapshot> loaded_;  // what stays the same, once the engine runs
 };
 
 }  // namespace tandem

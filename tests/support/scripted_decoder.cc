@@ -103,6 +103,7 @@ pb::Hello ScriptedDecoder::Hello() const {
   hello.set_max_salt_bytes(64);
   hello.mutable_max_retain()->set_seconds(600);
   if (options_.prompt_logprobs) hello.add_features(kPromptLogprobsFeature);
+  hello.add_features(kRequestIdFeature);
   return hello;
 }
 
@@ -181,7 +182,9 @@ void ScriptedDecoder::Admit(Events* out) {
     if (open.salt().size() > 64) errors.push_back("an Open with a long salt");
     sequence.tokens = TokensFromProto(open.tokens());
     sequence.confirmed = sequence.next = static_cast<int32_t>(sequence.tokens.size());
-    out->emplace_back().mutable_opened()->set_handle(handle);
+    pb::Opened* const opened = out->emplace_back().mutable_opened();
+    opened->set_handle(handle);
+    opened->set_cached_tokens(options_.cached_tokens);
   }
   if (open.has_prompt_logprobs()) SendPromptLogprobs(open, out);
   for (int32_t i = 0; i < open.choices(); ++i) {

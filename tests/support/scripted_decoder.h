@@ -47,6 +47,7 @@ struct ScriptedDecoderOptions {
   int32_t prefill_chunk = 0;    // > 0: Prefill events after each so many tokens
   int32_t prompt_chunk = 3;     // positions of a PromptLogprobs event
   bool prompt_logprobs = true;  // a feature of it
+  int32_t cached_tokens = 0;    // that it says it has found, of each prompt
   // Changes a Candidates message before it is sent.
   std::function<void(decode::v1::Candidates*)> tamper;
   // Opens are refused with this detail.

@@ -97,6 +97,7 @@ class ScriptedWorker::Stream final
       if (!ready_at_.empty()) ready_at_.pop_front();
     }
     if (outgoing_.events().empty() && !heartbeat) return;
+    *outgoing_.mutable_load() = owner_->options_.load;
     outgoing_.mutable_load()->set_running(static_cast<int32_t>(decoder_->live().size()));
     writing_ = true;
     StartWrite(&outgoing_);

@@ -28,6 +28,8 @@ struct ScriptedWorkerOptions {
   // Events of one command wait so long; 0: they go at once.
   std::chrono::milliseconds step_time{0};
   std::chrono::milliseconds heartbeat{100};
+  // What its frames say of it, beside the sessions that run.
+  decode::v1::Load load;
   // Changes the Hello, or what stands for it.
   std::function<void(decode::v1::Hello*)> tamper_hello;
   // Changes the tokenizer's bytes.

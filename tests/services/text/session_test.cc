@@ -389,6 +389,21 @@ TEST_F(SessionTest, TheOpenCarriesWhatTheRequestSaysOfTheCache) {
   }
 }
 
+TEST_F(SessionTest, TheOpenCarriesTheRequestsIdToAWorkerThatTakesIt) {
+  for (const bool takes : {true, false}) {
+    GenerationRequest request = Request();
+    request.request_id = "r-7";
+    auto model = std::make_shared<ServedModel>(*request.model);
+    model->limits.request_id = takes;
+    request.model = model;
+    request.max_tokens = 1;
+    Conversation talk(&decoder, std::move(request));
+    talk.Run();
+    EXPECT_EQ(decoder.open_commands.back().request_id(), takes ? "r-7" : "");
+    decoder.Reset();
+  }
+}
+
 TEST_F(SessionTest, TheOpenCarriesTheTimeThatIsLeft) {
   GenerationRequest request = Request();
   request.deadline = 1'000'000 + 2 * kNanosPerSecond + 7;

@@ -38,6 +38,7 @@ class LiveWorker final {
   absl::Status WaitForEnd();
 
   const std::string& address() const { return worker_->address(); }
+  std::string metrics_text() const { return worker_->MetricsText(); }
   const decode::v1::Hello& hello() const { return worker_->hello(); }
   OpsSwitches& switches() { return *switches_; }
   grpc::health::v1::HealthCheckResponse::ServingStatus health() const;

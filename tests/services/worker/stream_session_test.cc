@@ -118,6 +118,11 @@ TEST_F(StreamSessionTest, LogprobsOfAPromptFromBeforeItsSecondTokenAreRefused) {
   ExpectRefused("prompt_logprobs.first_position is 0: it must be 1 to 3");
 }
 
+TEST_F(StreamSessionTest, ARequestIdOfMoreThan128BytesIsRefused) {
+  AddOpen(1)->set_request_id(std::string(129, 'r'));
+  ExpectRefused("request_id has 129 bytes: at most 128");
+}
+
 TEST_F(StreamSessionTest, AnOpenBecomesTheEnginesCommand) {
   pb::Open* open = AddOpen(5, 3, 2);
   open->set_first_choice(6);
@@ -132,6 +137,7 @@ TEST_F(StreamSessionTest, AnOpenBecomesTheEnginesCommand) {
   open->set_run_ahead(2);
   open->set_drafts(7);
   open->set_salt(std::string(64, '\0'));
+  open->set_request_id(std::string(128, 'r'));
   open->set_no_cache(true);
   ASSERT_TRUE(Send().ok());
   const auto commands = TakeCommands();
@@ -150,6 +156,7 @@ TEST_F(StreamSessionTest, AnOpenBecomesTheEnginesCommand) {
   EXPECT_EQ(command.run_ahead, 2);
   EXPECT_EQ(command.drafts, 7);
   EXPECT_EQ(command.salt, std::string(64, '\0'));
+  EXPECT_EQ(command.request_id, std::string(128, 'r'));
   EXPECT_FALSE(command.use_cache);
 }
 

@@ -139,13 +139,14 @@ class ThreadsTest : public ::testing::TestWithParam<bool> {
     options.drain_spread = 0;
     loop_ = std::make_unique<EngineLoop>(
         *DecodeEngine::Make(options, {}, *model_, *ops_), /*asynchronous=*/GetParam(), mailbox_,
-        dispatcher_, [](const absl::Status& status) { ADD_FAILURE() << status; });
+        dispatcher_, ends_, [](const absl::Status& status) { ADD_FAILURE() << status; });
   }
 
   std::unique_ptr<kernels::Ops> ops_;
   std::unique_ptr<Model> model_;
   Mailbox mailbox_;
   Dispatcher dispatcher_{mailbox_};
+  SessionEnds ends_;
   std::unique_ptr<EngineLoop> loop_;
 };
 

@@ -73,6 +73,7 @@ TEST_F(WorkerTest, HelloIsTheFirstEventAndNamesTheLimits) {
   EXPECT_EQ(hello.max_drafts(), 8);
   EXPECT_THAT(hello.features(), testing::Contains(kDraftsFeature));
   EXPECT_THAT(hello.features(), testing::Contains(kPromptLogprobsFeature));
+  EXPECT_THAT(hello.features(), testing::Contains(kRequestIdFeature));
   EXPECT_EQ(hello.max_top(), kernels::kMaxTop);
   EXPECT_EQ(hello.max_perturbed(), kernels::kMaxPerturbed);
   EXPECT_EQ(hello.max_choices(), 16);
