@@ -93,9 +93,9 @@ TEST(Docs, HaveTheTablesThatTheProgramsPrint) {
 
 TEST(Docs, EveryFlagOfTheReadmeIsAFlagOfAProgram) {
   std::string help;
-  for (const char* command :
-       {"tandem generate", "tandem chat", "tandem tokenize", "tandem health", "tandem explain",
-        "tandem-text", "tandem-worker", "tandem-simulation"}) {
+  for (const char* command : {"tandem generate", "tandem chat", "tandem tokenize", "tandem health",
+                              "tandem explain", "tandem models", "tandem fleet", "tandem bench",
+                              "tandem-text", "tandem-worker", "tandem-simulation"}) {
     const std::string text = command;
     const size_t space = text.find(' ');
     std::vector<std::string> argv = {std::string(TANDEM_BINARY_FOLDER) + "/" +

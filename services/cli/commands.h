@@ -16,5 +16,8 @@ void AddChat(CLI::App& app, const std::function<void(Run)>& set_run);
 void AddTokenize(CLI::App& app, const std::function<void(Run)>& set_run);
 void AddHealth(CLI::App& app, const std::function<void(Run)>& set_run);
 void AddExplain(CLI::App& app, const std::function<void(Run)>& set_run);
+void AddModels(CLI::App& app, const std::function<void(Run)>& set_run);
+void AddFleet(CLI::App& app, const std::function<void(Run)>& set_run);
+void AddBench(CLI::App& app, const std::function<void(Run)>& set_run);
 
 }  // namespace tandem::cli

@@ -1,14 +1,17 @@
 // A connection to a text tier (or, for health, to any Tandem server), and the flags that name it.
 #pragma once
 
+#include <ctime>
 #include <memory>
 #include <string>
 
 #include <CLI/CLI.hpp>
 
+#include <google/protobuf/duration.pb.h>
 #include <grpcpp/channel.h>
 
 #include "absl/status/statusor.h"
+#include "services/common/grpc_status.h"
 #include "services/common/transport.h"
 #include "tandem/v1/generation.grpc.pb.h"
 
@@ -36,5 +39,15 @@ class Connection final {
   std::shared_ptr<grpc::Channel> channel_;
   std::unique_ptr<v1::Generation::Stub> generation_;
 };
+
+// The one line that says why a command failed, on stderr. Returns its exit status, 1.
+int Fail(const absl::Status& status);
+
+// What people are shown of a fingerprint: its first 8 digits.
+std::string ShortFingerprint(const std::string& fingerprint);
+
+double Seconds(const google::protobuf::Duration& duration);
+// UTC, as "2026-01-31T12:00:00Z".
+std::string IsoTime(std::time_t time);
 
 }  // namespace tandem::cli

@@ -13,8 +13,7 @@ namespace {
 struct State {
   std::mutex mutex;
   std::function<void()> restore_terminal;
-  std::function<void()> stop;
-  bool interrupted = false;
+  InterruptScope* innermost = nullptr;
 };
 
 State& GetState() {
@@ -27,9 +26,10 @@ State& GetState() {
 void HandleSignal(int signal) {
   State& state = GetState();
   std::lock_guard<std::mutex> lock(state.mutex);
-  if (signal == SIGINT && state.stop != nullptr && !state.interrupted) {
-    state.interrupted = true;
-    state.stop();
+  InterruptScope* const scope = state.innermost;
+  if (signal == SIGINT && scope != nullptr && !scope->interrupted_) {
+    scope->interrupted_ = true;
+    scope->stop_();
     return;
   }
   if (state.restore_terminal != nullptr) state.restore_terminal();
@@ -43,23 +43,21 @@ void SetRestoreTerminal(std::function<void()> restore_terminal) {
   state.restore_terminal = std::move(restore_terminal);
 }
 
-InterruptScope::InterruptScope(std::function<void()> stop) {
+InterruptScope::InterruptScope(std::function<void()> stop) : stop_(std::move(stop)) {
   State& state = GetState();
   std::lock_guard<std::mutex> lock(state.mutex);
-  state.stop = std::move(stop);
-  state.interrupted = false;
+  outer_ = std::exchange(state.innermost, this);
 }
 
 InterruptScope::~InterruptScope() {
   State& state = GetState();
   std::lock_guard<std::mutex> lock(state.mutex);
-  state.stop = nullptr;
+  state.innermost = outer_;
 }
 
 bool InterruptScope::interrupted() const {
-  State& state = GetState();
-  std::lock_guard<std::mutex> lock(state.mutex);
-  return state.interrupted;
+  std::lock_guard<std::mutex> lock(GetState().mutex);
+  return interrupted_;
 }
 
 }  // namespace tandem::cli

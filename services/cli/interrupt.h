@@ -13,7 +13,7 @@ void HandleSignal(int signal);
 void SetRestoreTerminal(std::function<void()> restore_terminal);
 
 // While it lives, the first SIGINT calls `stop` (from the watcher's thread) instead of ending the
-// program. One at a time.
+// program. Scopes nest: the innermost one counts. They end in the opposite order.
 class InterruptScope final {
  public:
   explicit InterruptScope(std::function<void()> stop);
@@ -21,6 +21,12 @@ class InterruptScope final {
   InterruptScope(const InterruptScope&) = delete;
   InterruptScope& operator=(const InterruptScope&) = delete;
   bool interrupted() const;
+
+ private:
+  friend void HandleSignal(int signal);
+  const std::function<void()> stop_;
+  InterruptScope* outer_ = nullptr;  // what is around it
+  bool interrupted_ = false;         // guarded by the mutex of all
 };
 
 }  // namespace tandem::cli

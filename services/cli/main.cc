@@ -21,6 +21,9 @@ int main(int argc, char** argv) {
   tandem::cli::AddTokenize(app, set_run);
   tandem::cli::AddHealth(app, set_run);
   tandem::cli::AddExplain(app, set_run);
+  tandem::cli::AddModels(app, set_run);
+  tandem::cli::AddFleet(app, set_run);
+  tandem::cli::AddBench(app, set_run);
   if (const std::optional<int> status = tandem::ParseFlags(app, argc, argv)) return *status;
   return run();
 }

@@ -22,6 +22,8 @@ void Router::Report(uint64_t connection, const decode::v1::Load& load) {
   const auto found = workers_.find(connection);
   if (found == workers_.end()) return;
   found->second.reported = int64_t{load.running()} + load.queued();
+  found->second.last_load = load;
+  found->second.last_report = SteadyNow();
 }
 
 void Router::SetSuspect(uint64_t connection, bool suspect) {
@@ -70,6 +72,21 @@ std::vector<Router::ModelCount> Router::Models() const {
   std::stable_sort(out.begin(), out.end(), [](const ModelCount& a, const ModelCount& b) {
     return a.model->name < b.model->name;
   });
+  return out;
+}
+
+std::vector<Router::WorkerStatus> Router::Workers() const {
+  std::vector<WorkerStatus> out;
+  std::lock_guard lock(mutex_);
+  const Nanos now = SteadyNow();
+  for (const auto& [connection, worker] : workers_) {
+    out.push_back({.ref = worker.ref,
+                   .load = worker.last_load,
+                   .load_age = worker.last_load.has_value() ? now - worker.last_report : 0,
+                   .placed = worker.placed,
+                   .suspect = worker.suspect,
+                   .draining = worker.draining});
+  }
   return out;
 }
 

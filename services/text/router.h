@@ -17,12 +17,14 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "engine/base/clock.h"
 #include "services/text/served_model.h"
 #include "tandem/decode/v1/decode.pb.h"
 
@@ -67,6 +69,16 @@ class Router final {
     int32_t workers = 0;
   };
 
+  // A worker that is connected, for people.
+  struct WorkerStatus {
+    WorkerRef ref;
+    std::optional<decode::v1::Load> load;  // the last report, if one came
+    Nanos load_age = 0;                    // since it came
+    int64_t placed = 0;                    // choices of this replica
+    bool suspect = false;
+    bool draining = false;
+  };
+
   void Connected(const WorkerRef& worker);
   void Lost(uint64_t connection);
   void Report(uint64_t connection, const decode::v1::Load& load);
@@ -80,6 +92,8 @@ class Router final {
   absl::StatusOr<std::shared_ptr<const ServedModel>> Find(const std::string& name) const;
   // By name.
   std::vector<ModelCount> Models() const;
+  // By connection.
+  std::vector<WorkerStatus> Workers() const;
   // Some worker takes new sessions.
   bool any() const;
 
@@ -99,6 +113,8 @@ class Router final {
   struct Worker {
     WorkerRef ref;
     int64_t reported = 0;
+    std::optional<decode::v1::Load> last_load;
+    Nanos last_report = 0;  // when last_load came
     int64_t placed = 0;
     int32_t reopening = 0;  // Opens that are not settled
     bool suspect = false;

@@ -76,7 +76,8 @@ absl::StatusOr<std::unique_ptr<TextServer>> TextServer::Start(const TextServerOp
   out->service_ = std::make_unique<GenerationService>(
       GenerationServiceOptions{.max_requests = options.max_requests, .drafts = options.drafts},
       &out->router_, shards, &out->refusals_);
-  grpc::Service* const services[] = {out->service_.get(), &out->health_};
+  out->fleet_ = std::make_unique<FleetService>(&out->router_);
+  grpc::Service* const services[] = {out->service_.get(), out->fleet_.get(), &out->health_};
   ASSIGN_OR_RETURN(out->server_, RpcServer::Start({.listen = options.listen,
                                                    .tls = options.tls,
                                                    .max_receive_bytes = kMaxRequestBytes,
@@ -96,6 +97,7 @@ absl::StatusOr<std::unique_ptr<TextServer>> TextServer::Start(const TextServerOp
     connection.stall = options.worker_stall;
     out->connections_.push_back(
         std::make_unique<WorkerConnection>(std::move(connection), &out->cache_, out.get()));
+    out->fleet_->Add(out->connections_.back().get());
   }
   return out;
 }

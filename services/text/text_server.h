@@ -13,6 +13,7 @@
 #include "absl/status/statusor.h"
 #include "services/common/health_service.h"
 #include "services/common/server.h"
+#include "services/text/fleet_service.h"
 #include "services/text/generation_service.h"
 #include "services/text/model_text_cache.h"
 #include "services/text/router.h"
@@ -103,6 +104,7 @@ class TextServer final : public WorkerListener {
   std::vector<std::unique_ptr<WorkerConnection>> connections_;
   std::vector<std::unique_ptr<Shard>> shards_;
   std::unique_ptr<GenerationService> service_;
+  std::unique_ptr<FleetService> fleet_;
   std::unique_ptr<RpcServer> server_;
 };
 

@@ -121,6 +121,7 @@ void WorkerConnection::Run() {
     const absl::Status status = Serve();
     // A worker that comes up and goes down again is no reason to hurry.
     if (steady_clock::now() - dialled > kStable) pause = options_.min_pause;
+    if (!status.ok()) SetLastError(status);
     if (status.ok()) {
       last_complaint.clear();
     } else if (last_complaint != status.message()) {
@@ -186,6 +187,7 @@ absl::Status WorkerConnection::Serve() {
     const bool stopping = stop_;
     lock.unlock();
     if (!stopping) LogWarning("worker ", options_.address, " is lost: ", status.message());
+    SetLastError(status);
     listener_->OnLost(connection, absl::UnavailableError(
                                       absl::StrCat("the worker was lost: ", status.message())));
     lock.lock();
@@ -346,6 +348,19 @@ std::vector<uint64_t> WorkerConnection::Send(int32_t shard, uint64_t connection,
 void WorkerConnection::Drop(uint64_t connection, const absl::Status& status) {
   std::lock_guard lock(mutex_);
   if (connection == connection_ && connected_) FailLocked(status);
+}
+
+WorkerConnection::State WorkerConnection::state() const {
+  std::lock_guard lock(mutex_);
+  return {.address = options_.address,
+          .connection = connection_,
+          .device = hello_.has_value() ? hello_->device() : "",
+          .last_error = last_error_};
+}
+
+void WorkerConnection::SetLastError(const absl::Status& status) {
+  std::lock_guard lock(mutex_);
+  last_error_ = std::string(status.message());
 }
 
 void WorkerConnection::PumpLocked() {

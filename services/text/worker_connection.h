@@ -95,6 +95,15 @@ class WorkerConnection final : public WorkerLink {
                              std::span<decode::v1::Command> commands) override;
   void Drop(uint64_t connection, const absl::Status& status) override;
 
+  // What it is now, for people.
+  struct State {
+    std::string address;
+    uint64_t connection = 0;  // of the current stream, connected or not
+    std::string device;       // as its Hello says; empty: none came
+    std::string last_error;   // why the last connection was lost, or the last attempt failed
+  };
+  State state() const;
+
  private:
   class Stream;
 
@@ -108,6 +117,7 @@ class WorkerConnection final : public WorkerLink {
   void OnFrame(std::shared_ptr<EventFrame> arrived);
   absl::Status CheckFrame(const decode::v1::DecodeResponse& frame, bool first) const;
   void PumpLocked();
+  void SetLastError(const absl::Status& status);
   void FailLocked(absl::Status status);
   bool WaitUntilStopped(std::chrono::milliseconds pause);
 
@@ -117,7 +127,7 @@ class WorkerConnection final : public WorkerLink {
   const std::unique_ptr<decode::v1::DecodeWorker::Stub> stub_;
   const std::shared_ptr<EventFramePool> frames_ = std::make_shared<EventFramePool>();
 
-  std::mutex mutex_;
+  mutable std::mutex mutex_;
   std::condition_variable changed_;
   // Guarded by mutex_.
   bool stop_ = false;
@@ -133,6 +143,7 @@ class WorkerConnection final : public WorkerLink {
   Nanos last_step_ = 0;  // when it changed, or there was no work
   bool drains_ = false;
   FramePacker packer_;
+  std::string last_error_;
   grpc::ClientContext* fetch_context_ = nullptr;  // of a fetch in progress
 
   std::thread thread_;

@@ -56,6 +56,29 @@ TEST_F(RouterTest, CountsWhatItPlacedBeforeAnyReportKnowsOfIt) {
   EXPECT_EQ(router_.Place(*model, 1)->connection, 1u);
 }
 
+TEST_F(RouterTest, SaysWhatItKnowsOfEachWorker) {
+  const auto model = Named("m");
+  Connect(1, model);
+  Connect(2, model);
+  Report(2, 7);
+  router_.SetSuspect(1, true);
+  router_.SetDraining(2);
+  ASSERT_EQ(router_.Workers().size(), 2u);
+  const Router::WorkerStatus one = router_.Workers()[0];
+  EXPECT_EQ(one.ref.connection, 1u);
+  EXPECT_FALSE(one.load.has_value());
+  EXPECT_EQ(one.load_age, 0);
+  EXPECT_TRUE(one.suspect);
+  EXPECT_FALSE(one.draining);
+  const Router::WorkerStatus two = router_.Workers()[1];
+  ASSERT_TRUE(two.load.has_value());
+  EXPECT_EQ(two.load->running(), 7);
+  EXPECT_GE(two.load_age, 0);
+  EXPECT_TRUE(two.draining);
+  router_.Lost(1);
+  EXPECT_EQ(router_.Workers().size(), 1u);
+}
+
 TEST_F(RouterTest, PlacesOnlyWhereWeightsAndTokenizerAreEqual) {
   Connect(1, Named("m", "old"));
   Connect(2, Named("m", "new"));
