@@ -8,24 +8,42 @@ tandem_model_sha256=b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110
 # Compiled once is compiled for every clone of this repository, wherever it lies.
 export CCACHE_BASEDIR=$tandem_root CCACHE_NOHASHDIR=1 CCACHE_SLOPPINESS=time_macros,include_file_mtime,include_file_ctime
 
-# Debian 12 and Ubuntu 24.04 name these alike.
+# Debian 12 and Ubuntu 24.04 name these alike. Of "a|b" the first is taken that there is: Debian's libboost-dev is too old.
 tandem_build_packages=(g++ cmake ninja-build ccache mold pkg-config git ca-certificates
   libgrpc++-dev libgrpc-dev protobuf-compiler protobuf-compiler-grpc libprotobuf-dev
   libabsl-dev libre2-dev libc-ares-dev libssl-dev zlib1g-dev libsentencepiece-dev libpcre2-dev
   nlohmann-json3-dev libspdlog-dev libcli11-dev libxxhash-dev libedit-dev libutf8proc-dev
-  prometheus-cpp-dev)
+  prometheus-cpp-dev 'libboost1.83-dev|libboost1.81-dev')
 tandem_model_packages=(python3 python3-pip unzip)
 tandem_test_packages=(libgtest-dev libgmock-dev binutils python3-venv prometheus chromium chromium-driver)
 
 say() { printf '%s %s\n' "$(date +%H:%M:%S)" "$*" >&2; }
 die() { printf 'error: %s\n' "$*" >&2; exit 1; }
 
+# is_installed NAME: this package, or one of "a|b", is.
+is_installed() {
+  local name
+  for name in ${1//|/ }; do
+    [ "$(dpkg-query -W -f '${db:Status-Status}' "$name" 2>/dev/null)" = installed ] && return 0
+  done
+  return 1
+}
+
+# first_known NAME: the first of "a|b" that apt knows; the last if it knows none, for apt to complain of.
+first_known() {
+  local name
+  for name in ${1//|/ }; do
+    apt-cache show "$name" >/dev/null 2>&1 && break
+  done
+  echo "$name"
+}
+
 # install_packages NAME ...: installs what is missing, quietly. Needs root or sudo only if something is.
 install_packages() {
   command -v apt-get >/dev/null || die "this script installs packages with apt-get (Debian 12, Ubuntu 24.04); elsewhere install these and run it again: $*"
   local name missing=()
   for name in "$@"; do
-    [ "$(dpkg-query -W -f '${db:Status-Status}' "$name" 2>/dev/null)" = installed ] || missing+=("$name")
+    is_installed "$name" || missing+=("$name")
   done
   [ ${#missing[@]} -gt 0 ] || return 0
   local as_root=()
@@ -34,9 +52,10 @@ install_packages() {
     as_root=(sudo)
   fi
   say "installing ${#missing[@]} packages: ${missing[*]}"
-  local log; log=$(mktemp)
+  local log names=(); log=$(mktemp)
   { "${as_root[@]}" apt-get update -qq &&
-    "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "${missing[@]}"; } \
+    for name in "${missing[@]}"; do names+=("$(first_known "$name")"); done &&
+    "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "${names[@]}"; } \
     >"$log" 2>&1 || { tail -n 30 "$log" >&2; rm -f "$log"; die "apt-get failed (above)"; }
   rm -f "$log"
 }

@@ -5,7 +5,7 @@
 #   quickstart.sh            everything
 #   quickstart.sh stop       stop both tiers
 #   quickstart.sh status     are they up?
-# Environment: TANDEM_PORT (default 7700, the text tier; the worker takes the next), TANDEM_JOBS (build jobs), TANDEM_CACHE.
+# Environment: TANDEM_PORT (default 7700, the text tier; the worker and HTTP take the next two), TANDEM_JOBS (build jobs), TANDEM_CACHE.
 set -euo pipefail
 . "$(dirname "${BASH_SOURCE[0]}")/common.sh"
 
@@ -65,7 +65,7 @@ fetch_model
 say "starting both tiers (logs in $run)"
 start_tier worker --model "$tandem_model" --listen "127.0.0.1:$((port + 1))"
 wait_serving worker "127.0.0.1:$((port + 1))"
-start_tier text --worker "127.0.0.1:$((port + 1))" --listen "127.0.0.1:$port"
+start_tier text --worker "127.0.0.1:$((port + 1))" --listen "127.0.0.1:$port" --http-listen "127.0.0.1:$((port + 2))"
 wait_serving text "127.0.0.1:$port"
 
 question="What is the capital of France?"
@@ -77,5 +77,6 @@ Tandem is up on 127.0.0.1:$port.
   chat      $bin/tandem chat --server 127.0.0.1:$port
   the API   gRPC, tandem.v1.Generation (proto/tandem/v1/generation.proto), server reflection is on:
             $bin/tandem generate --server 127.0.0.1:$port --help
+            HTTP as OpenAI's: http://127.0.0.1:$((port + 2))/v1
   stop      deploy/local/quickstart.sh stop
 EOF

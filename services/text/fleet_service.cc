@@ -5,6 +5,7 @@
 #include "engine/text/utf8.h"
 #include "services/common/decode_codec.h"
 #include "services/common/grpc_status.h"
+#include "services/text/grpc_key.h"
 #include "services/text/message_check.h"
 
 namespace tandem::text {
@@ -44,7 +45,9 @@ grpc::ServerUnaryReactor* FleetService::ListWorkers(grpc::CallbackServerContext*
                                                     const v1::ListWorkersRequest* request,
                                                     v1::ListWorkersResponse* response) {
   grpc::ServerUnaryReactor* const reactor = context->DefaultReactor();
-  if (const absl::Status status = CheckMessage(*request); !status.ok()) {
+  absl::Status status = CheckKey(keys_, *context);
+  if (status.ok()) status = CheckMessage(*request);
+  if (!status.ok()) {
     reactor->Finish(ToGrpc(status));
     return reactor;
   }

@@ -4,6 +4,7 @@
 #include <mutex>
 #include <vector>
 
+#include "services/text/api_keys.h"
 #include "services/text/router.h"
 #include "services/text/worker_connection.h"
 #include "tandem/v1/fleet.grpc.pb.h"
@@ -13,8 +14,9 @@ namespace tandem::text {
 // Thread-safe.
 class FleetService final : public v1::Fleet::CallbackService {
  public:
-  // router must outlive this.
-  explicit FleetService(const Router* router) : router_(router) {}
+  // Both must outlive this. keys: as GenerationService's.
+  explicit FleetService(const Router* router, const ApiKeys* keys = nullptr)
+      : router_(router), keys_(keys) {}
   FleetService(const FleetService&) = delete;
   FleetService& operator=(const FleetService&) = delete;
 
@@ -27,6 +29,7 @@ class FleetService final : public v1::Fleet::CallbackService {
 
  private:
   const Router* const router_;
+  const ApiKeys* const keys_;
   std::mutex mutex_;
   std::vector<const WorkerConnection*> connections_;  // guarded by mutex_
 };

@@ -15,16 +15,13 @@ class GenerateCall::Reactor final : public grpc::ServerWriteReactor<grpc::ByteBu
   void OnWriteDone(bool ok) override { call_->OnWriteDone(ok); }
   void OnCancel() override { call_->OnCancel(); }
   void OnDone() override {
-    call_->on_done_();
+    call_->OnDone();
     delete this;
   }
 
  private:
   const std::shared_ptr<GenerateCall> call_;
 };
-
-GenerateCall::GenerateCall(uint64_t key, std::function<void()> on_done)
-    : key_(key), on_done_(std::move(on_done)) {}
 
 grpc::ServerWriteReactor<grpc::ByteBuffer>* GenerateCall::MakeReactor() {
   std::lock_guard lock(mutex_);
@@ -33,17 +30,19 @@ grpc::ServerWriteReactor<grpc::ByteBuffer>* GenerateCall::MakeReactor() {
   return reactor_;
 }
 
+void GenerateCall::SetPlace(Intake::Place place) {
+  std::lock_guard lock(mutex_);
+  place_ = std::move(place);
+}
+
 void GenerateCall::SetShard(Shard* shard) {
   std::lock_guard lock(mutex_);
-  shard_ = shard;
+  call_.SetShard(shard);
 }
 
 bool GenerateCall::Write(v1::GenerateResponse* message) {
   std::lock_guard lock(mutex_);
-  if (cancelled_) return false;
-  outbox_.Add(message);
-  slow_ |= outbox_.full();
-  return outbox_.full();
+  return call_.Write(message);
 }
 
 void GenerateCall::Flush() {
@@ -51,21 +50,20 @@ void GenerateCall::Flush() {
   {
     std::lock_guard lock(mutex_);
     PumpLocked();
-    resume = ResumeOwedLocked();
+    resume = call_.TakeResume();
   }
   if (resume != nullptr) resume->Resume(key_);
 }
 
 void GenerateCall::Finish(absl::Status status) {
   std::lock_guard lock(mutex_);
-  TANDEM_CHECK(!final_.has_value()) << "a call is finished once";
-  final_ = std::move(status);
+  call_.Finish(std::move(status));
   PumpLocked();
 }
 
 bool GenerateCall::cancelled() const {
   std::lock_guard lock(mutex_);
-  return cancelled_;
+  return call_.cancelled();
 }
 
 void GenerateCall::OnWriteDone(bool ok) {
@@ -73,34 +71,32 @@ void GenerateCall::OnWriteDone(bool ok) {
   {
     std::lock_guard lock(mutex_);
     writing_ = false;
-    if (!ok) outbox_.Clear();  // the client is gone; OnCancel says so to the shard
+    if (!ok) call_.Drop();  // the client is gone; OnCancel says so to the shard
     PumpLocked();
-    resume = ResumeOwedLocked();
+    resume = call_.TakeResume();
   }
   if (resume != nullptr) resume->Resume(key_);
-}
-
-Shard* GenerateCall::ResumeOwedLocked() {
-  if (!slow_ || !outbox_.drained()) return nullptr;
-  slow_ = false;
-  return shard_;
 }
 
 void GenerateCall::OnCancel() {
   Shard* shard = nullptr;
   {
     std::lock_guard lock(mutex_);
-    cancelled_ = true;
-    outbox_.Clear();
+    shard = call_.Cancel();
     PumpLocked();
-    shard = shard_;
   }
   if (shard != nullptr) shard->Cancel(key_);
 }
 
+void GenerateCall::OnDone() {
+  Intake::Place given_back;
+  std::lock_guard lock(mutex_);
+  given_back = std::move(place_);
+}
+
 void GenerateCall::PumpLocked() {
   if (writing_ || reactor_ == nullptr) return;
-  if (outbox_.Take(&taken_)) {
+  if (call_.Take(&taken_)) {
     outgoing_.Clear();
     bool own_buffer = false;
     const grpc::Status serialised =
@@ -108,9 +104,9 @@ void GenerateCall::PumpLocked() {
     TANDEM_CHECK(serialised.ok()) << serialised.error_message();
     writing_ = true;
     reactor_->StartWrite(&outgoing_);
-  } else if (final_.has_value()) {
+  } else if (const absl::Status* end = call_.end(); end != nullptr) {
     // The reactor may be gone as soon as this returns.
-    std::exchange(reactor_, nullptr)->Finish(ToGrpc(*final_));
+    std::exchange(reactor_, nullptr)->Finish(ToGrpc(*end));
   }
 }
 

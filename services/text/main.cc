@@ -12,6 +12,7 @@
 #include <utility>
 
 #include <google/protobuf/stubs/logging.h>
+#include <sys/resource.h>
 
 #include <CLI/CLI.hpp>
 
@@ -27,15 +28,24 @@ namespace tandem::text {
 namespace {
 
 // Appears whole or not at all, so that whoever waits for it can read it at once.
-absl::Status WritePortFile(const std::string& path, int port) {
+absl::Status WritePortFile(const char* flag, const std::string& path, int port) {
   const std::string draft = path + ".new";
   std::ofstream file(draft);
   file << port << "\n";
   file.close();
   if (!file || std::rename(draft.c_str(), path.c_str()) != 0) {
-    return InvalidArgument("--port-file ", path, ": the file cannot be written");
+    return InvalidArgument(flag, " ", path, ": the file cannot be written");
   }
   return absl::OkStatus();
+}
+
+// A connection is a file, and there may be more of them than the usual limit of a shell; only
+// programs that select() have to fear large numbers.
+void AllowManyFiles() {
+  rlimit files{};
+  if (getrlimit(RLIMIT_NOFILE, &files) != 0) return;
+  files.rlim_cur = files.rlim_max;
+  (void)setrlimit(RLIMIT_NOFILE, &files);
 }
 
 // A bell that a signal rings once.
@@ -68,7 +78,9 @@ int Main(int argc, char** argv) {
   TextServerOptions options;
   options.listen = "127.0.0.1:7700";
   options.shards = DefaultShards();
+  options.http.listen = "127.0.0.1:7702";
   std::string port_file;
+  std::string http_port_file;
   int drain_seconds = 30;
   CLI::App app("The text tier: text and sampling, on decode workers", "tandem-text");
   app.add_option("--worker", options.workers, "host:port of a decode worker; may be repeated")
@@ -76,6 +88,24 @@ int Main(int argc, char** argv) {
   app.add_option("--listen", options.listen, "host:port of the public API; port 0: any free one")
       ->capture_default_str();
   app.add_option("--port-file", port_file, "write the port that was bound to this file");
+  app.add_option("--http-listen", options.http.listen,
+                 "host:port of the HTTP API; port 0: any free one; empty: none")
+      ->capture_default_str();
+  app.add_option("--http-port-file", http_port_file, "write the port of the HTTP API to this file");
+  app.add_option("--http-max-connections", options.http.max_connections,
+                 "connections at once; more are answered 503")
+      ->capture_default_str()
+      ->check(CLI::Range(1, kMaxHttpConnections));
+  app.add_option("--http-tls-cert", options.http.tls.certificate,
+                 "PEM file of the certificate chain of the HTTP API");
+  app.add_option("--http-tls-key", options.http.tls.key, "PEM file of its private key");
+  app.add_option("--http-tls-ca", options.http.tls.authority,
+                 "PEM file of the authority that must have signed a client's certificate");
+  app.add_option("--http-cors-origin", options.http_door.cors_origins,
+                 "an origin whose pages may use the HTTP API, or *; may be repeated");
+  app.add_option("--api-key-file", options.api_key_file,
+                 "file with an API key a line; clients of both APIs have to show one. Default: "
+                 "whoever comes is served");
   app.add_option("--shards", options.shards,
                  "threads that own sessions; default: one for every four cores, 1 to 8")
       ->check(CLI::Range(1, kMaxShards));
@@ -130,6 +160,7 @@ int Main(int argc, char** argv) {
   options.replay.wait = replay_wait_seconds * kNanosPerSecond;
   InitLogging("tandem-text", log);
   LogWhatGrpcSays();
+  AllowManyFiles();
   // A trace that passes the limit of file sizes is lost, as on a full disk, and not the server.
   std::signal(SIGXFSZ, SIG_IGN);
   // It would write a line for each request that is not UTF-8. The client is told; the log is not
@@ -139,9 +170,17 @@ int Main(int argc, char** argv) {
   auto server = TextServer::Start(options);
   if (!server.ok()) return UsageError(app, server.status());
   if (!port_file.empty()) {
-    const absl::Status written = WritePortFile(port_file, (*server)->port());
+    const absl::Status written = WritePortFile("--port-file", port_file, (*server)->port());
     if (!written.ok()) return UsageError(app, written);
   }
+  if (!http_port_file.empty()) {
+    const absl::Status written =
+        options.http.listen.empty()
+            ? InvalidArgument("--http-port-file needs --http-listen")
+            : WritePortFile("--http-port-file", http_port_file, (*server)->http_port());
+    if (!written.ok()) return UsageError(app, written);
+  }
+  if (!options.http.listen.empty()) LogInfo("HTTP on ", (*server)->http_address());
   LogInfo("listening on ", (*server)->address(), ", ", options.workers.size(), " workers, ",
           options.shards, " shards");
   std::optional<Ticker> status;

@@ -31,8 +31,9 @@ class Outbox final {
 
   bool empty() const { return messages_.empty(); }
   int64_t bytes() const { return bytes_; }
-  bool full() const { return bytes_ > pause_bytes_; }
-  bool drained() const { return bytes_ <= pause_bytes_ / 2; }
+  // behind: bytes that have left the outbox and still wait for the client; they count like its own.
+  bool full(int64_t behind = 0) const { return bytes_ + behind > pause_bytes_; }
+  bool drained(int64_t behind = 0) const { return bytes_ + behind <= pause_bytes_ / 2; }
 
  private:
   // A joined delta that has one of these is full.

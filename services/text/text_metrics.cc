@@ -78,7 +78,7 @@ constexpr MetricSpec kTable[] = {
 };
 
 constexpr std::array<std::string_view, kNumRefusals> kRefusalNames = {
-    "too_many", "draining", "no_worker", "no_model", "invalid", "gone"};
+    "too_many", "draining", "no_worker", "no_model", "invalid", "no_key", "gone"};
 constexpr std::array<std::string_view, Replay::kNumCauses> kCauseNames = {
     "lost", "fault", "draining", "preempted", "refused", "unread"};
 constexpr std::array<std::string_view, WorkerReports::kNumStates> kStateNames = {
@@ -170,6 +170,8 @@ Refusal RefusalOf(const absl::Status& status) {
       return Refusal::kGone;
     case absl::StatusCode::kResourceExhausted:
       return Refusal::kTooMany;
+    case absl::StatusCode::kUnauthenticated:
+      return Refusal::kNoKey;
     default:
       return Refusal::kInvalid;
   }

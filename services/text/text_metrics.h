@@ -30,9 +30,10 @@ enum class Refusal : uint8_t {
   kNoWorker,  // none is connected
   kNoModel,   // none serves a model of that name
   kInvalid,   // a field is wrong
+  kNoKey,     // no API key, or a wrong one
   kGone,      // the client left, or its deadline passed, before it was read
 };
-inline constexpr size_t kNumRefusals = 6;
+inline constexpr size_t kNumRefusals = 7;
 // Of one that could not be prepared, by its status.
 Refusal RefusalOf(const absl::Status& status);
 

@@ -8,6 +8,8 @@
 #include "engine/base/status.h"
 #include "services/common/channel.h"
 #include "services/common/decode_codec.h"
+#include "services/text/queries.h"
+#include "services/text/web/files.h"
 
 namespace tandem::text {
 namespace {
@@ -64,6 +66,10 @@ absl::StatusOr<std::unique_ptr<TextServer>> TextServer::Start(const TextServerOp
   RETURN_IF_ERROR(CheckOptions(options));
   std::unique_ptr<TextServer> out(new TextServer());
   out->reports_.SetAddresses(options.workers);
+  if (!options.api_key_file.empty()) {
+    ASSIGN_OR_RETURN(out->keys_, ApiKeys::Load(options.api_key_file));
+  }
+  const ApiKeys* const keys = out->keys_.has_value() ? &*out->keys_ : nullptr;
   if (!options.trace.folder.empty()) {
     ASSIGN_OR_RETURN(out->traces_, TraceRecorder::Start(options.trace));
   }
@@ -73,16 +79,24 @@ absl::StatusOr<std::unique_ptr<TextServer>> TextServer::Start(const TextServerOp
                                                    out->traces_.get(), options.log_requests));
     shards.push_back(out->shards_.back().get());
   }
-  out->service_ = std::make_unique<GenerationService>(
-      GenerationServiceOptions{.max_requests = options.max_requests, .drafts = options.drafts},
-      &out->router_, shards, &out->refusals_);
-  out->fleet_ = std::make_unique<FleetService>(&out->router_);
+  out->intake_ = std::make_unique<Intake>(
+      IntakeOptions{.max_requests = options.max_requests, .drafts = options.drafts}, &out->router_,
+      shards, &out->refusals_);
+  out->service_ = std::make_unique<GenerationService>(out->intake_.get(), keys);
+  out->fleet_ = std::make_unique<FleetService>(&out->router_, keys);
   grpc::Service* const services[] = {out->service_.get(), out->fleet_.get(), &out->health_};
   ASSIGN_OR_RETURN(out->server_, RpcServer::Start({.listen = options.listen,
                                                    .tls = options.tls,
                                                    .max_receive_bytes = kMaxRequestBytes,
                                                    .max_send_bytes = kMaxResponseBytes},
                                                   services));
+  if (!options.http.listen.empty()) {
+    HttpDoorOptions door = options.http_door;
+    door.metrics = [server = out.get()] { return server->MetricsText(); };
+    if (door.files.empty()) door.files = WebFiles();
+    ASSIGN_OR_RETURN(out->door_, HttpDoor::Make(std::move(door), out->intake_.get(), keys));
+    ASSIGN_OR_RETURN(out->http_, HttpServer::Start(options.http, out->door_.get()));
+  }
   // Last, since they call into all of the above.
   for (const std::string& address : options.workers) {
     WorkerConnectionOptions connection;
@@ -105,12 +119,14 @@ absl::StatusOr<std::unique_ptr<TextServer>> TextServer::Start(const TextServerOp
 TextServer::~TextServer() {
   // Calls end before what they stand on does.
   health_.Shutdown();
-  if (service_ != nullptr) service_->Drain();
+  if (intake_ != nullptr) intake_->Drain();
   for (const auto& shard : shards_) {
     shard->CancelAll(absl::UnavailableError("the server is shutting down"));
   }
   server_.reset();
+  http_.reset();
   service_.reset();
+  intake_.reset();
   // Connections call into shards and shards into connections, so the first only stop, and go once
   // the second are gone.
   for (const auto& connection : connections_) connection->Stop();
@@ -121,13 +137,18 @@ TextServer::~TextServer() {
 
 void TextServer::Drain(milliseconds patience) {
   health_.Shutdown();
-  service_->Drain();
+  intake_->Drain();
   const auto end = std::chrono::steady_clock::now() + patience;
   while (active() > 0 && std::chrono::steady_clock::now() < end) {
     std::this_thread::sleep_for(kDrainPoll);
   }
   for (const auto& shard : shards_) {
     shard->CancelAll(absl::UnavailableError("the server is shutting down"));
+  }
+  if (http_ != nullptr) {
+    // Answers that are made, and that clients still read, have the time that is left.
+    const auto left = std::chrono::ceil<milliseconds>(end - std::chrono::steady_clock::now());
+    http_->Shutdown(std::max(left, kCancelPatience));
   }
   server_->Shutdown(kCancelPatience);
 }
@@ -137,15 +158,11 @@ TextSnapshot TextServer::Snapshot() const {
   for (const auto& shard : shards_) out.shards.Add(shard->counts());
   out.refusals = refusals_.snapshot();
   out.workers = reports_.snapshot();
-  out.tasks_waiting = service_->tasks_waiting();
-  std::lock_guard lock(http_mutex_);
-  if (http_load_) out.http = http_load_();
+  out.tasks_waiting = intake_->tasks_waiting();
+  if (http_ != nullptr) {
+    out.http = {.connections = http_->connections(), .streams = door_->streams()};
+  }
   return out;
-}
-
-void TextServer::SetHttpLoad(std::function<HttpLoad()> load) {
-  std::lock_guard lock(http_mutex_);
-  http_load_ = std::move(load);
 }
 
 void TextServer::OnConnected(const WorkerRef& worker) {

@@ -7,14 +7,19 @@
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "absl/status/statusor.h"
 #include "services/common/health_service.h"
+#include "services/common/http/http_server.h"
 #include "services/common/server.h"
+#include "services/text/api_keys.h"
 #include "services/text/fleet_service.h"
 #include "services/text/generation_service.h"
+#include "services/text/http/http_door.h"
+#include "services/text/intake.h"
 #include "services/text/model_text_cache.h"
 #include "services/text/router.h"
 #include "services/text/shard.h"
@@ -29,6 +34,10 @@ struct TextServerOptions {
   TlsFiles worker_tls;
   std::string listen = "127.0.0.1:0";
   TlsFiles tls;
+  // Of the HTTP API; listen empty: there is none.
+  HttpServerOptions http;
+  HttpDoorOptions http_door;
+  std::string api_key_file;    // of both APIs; empty: whoever comes is served
   int32_t shards = 1;          // [1, kMaxShards]
   int32_t max_requests = 256;  // [1, kMaxRequests]
   // Most guesses of its next tokens that a session has verified in one step, where its worker makes
@@ -63,8 +72,11 @@ class TextServer final : public WorkerListener {
 
   int port() const { return server_->port(); }
   const std::string& address() const { return server_->address(); }
-  // Generate calls that are not done.
-  int32_t active() const { return service_->active(); }
+  // REQUIRES options.http.listen.
+  int http_port() const { return http_->port(); }
+  const std::string& http_address() const { return http_->address(); }
+  // Requests of both doors that are not done.
+  int32_t active() const { return intake_->active(); }
   // A worker is connected that takes new sessions.
   bool serving() const { return router_.any(); }
 
@@ -72,8 +84,6 @@ class TextServer final : public WorkerListener {
   // more than a copy of its shard's counts.
   std::string MetricsText() const { return ExposeMetrics(Snapshot()); }
   TextSnapshot Snapshot() const;
-  // Where the load of the HTTP server is asked for; it must not call back. None: both are 0.
-  void SetHttpLoad(std::function<HttpLoad()> load);
 
   // NOT_SERVING, no new requests; waits for those that run, at most `patience`, then cancels the
   // rest.
@@ -96,15 +106,17 @@ class TextServer final : public WorkerListener {
   Router router_;
   RefusalCounts refusals_;
   WorkerReports reports_;
-  mutable std::mutex http_mutex_;
-  std::function<HttpLoad()> http_load_;  // guarded by http_mutex_
   ModelTextCache cache_;
   // Destroyed in the opposite order: first the server, so that no call is left when the rest goes.
   std::unique_ptr<TraceRecorder> traces_;  // null: nothing is recorded
   std::vector<std::unique_ptr<WorkerConnection>> connections_;
   std::vector<std::unique_ptr<Shard>> shards_;
+  std::optional<ApiKeys> keys_;  // absent: none is needed
+  std::unique_ptr<Intake> intake_;
   std::unique_ptr<GenerationService> service_;
   std::unique_ptr<FleetService> fleet_;
+  std::unique_ptr<HttpDoor> door_;
+  std::unique_ptr<HttpServer> http_;  // null: no HTTP
   std::unique_ptr<RpcServer> server_;
 };
 

@@ -15,6 +15,8 @@
 
 #include "services/common/flags.h"
 #include "services/common/grpc_log.h"
+#include "services/common/http/http_server.h"
+#include "services/common/http/status_pages.h"
 #include "services/common/logging.h"
 #include "services/common/progress.h"
 #include "services/common/signals.h"
@@ -78,6 +80,26 @@ int RunWorker(const WorkerOptions& options) {
   LogInfo("listening on ", worker->address());
   if (!options.port_file.empty() && !WritePortFile(options.port_file, worker->port())) {
     return Fail("--port-file " + options.port_file + ": it cannot be written");
+  }
+  StatusPages pages([&worker] { return worker->Health(); },
+                    [&worker] { return worker->MetricsText(); });
+  std::unique_ptr<HttpServer> pages_server;
+  if (!options.status_pages.listen.empty()) {
+    absl::StatusOr<std::unique_ptr<HttpServer>> started =
+        HttpServer::Start(options.status_pages, &pages);
+    if (!started.ok()) {
+      Fail(Message(started.status()));
+      return absl::IsInvalidArgument(started.status()) ? kExitUsage : 1;
+    }
+    pages_server = *std::move(started);
+    LogInfo("metrics on http://", pages_server->address(), "/metrics");
+    if (!options.metrics_port_file.empty() &&
+        !WritePortFile(options.metrics_port_file, pages_server->port())) {
+      return Fail("--metrics-port-file " + options.metrics_port_file + ": it cannot be written");
+    }
+  } else if (!options.metrics_port_file.empty()) {
+    Fail("--metrics-port-file needs --metrics-listen");
+    return kExitUsage;
   }
   {
     absl::StatusOr<std::unique_ptr<Checkpoint>> checkpoint = OpenCheckpoint(options.model);

@@ -28,6 +28,7 @@ std::string CheckSlowdown(const std::string& text) {
 std::optional<int> ParseOptions(int argc, const char* const* argv, WorkerOptions* options) {
   EngineOptions& engine = options->engine;
   options->server.listen = "127.0.0.1:7701";
+  options->status_pages.flag = "--metrics";
   CLI::App app("Serves one model's layers and KV caches to text tiers.", "tandem-worker");
   app.add_option("--model", options->model,
                  "The model: a .gguf file, or random:NAME for drawn weights")
@@ -37,6 +38,11 @@ std::optional<int> ParseOptions(int argc, const char* const* argv, WorkerOptions
   app.add_option("--listen", options->server.listen, "host:port; port 0 takes any free one")
       ->capture_default_str();
   app.add_option("--port-file", options->port_file, "Write the port to this file once it listens");
+  app.add_option("--metrics-listen", options->status_pages.listen,
+                 "host:port of /metrics and /health over HTTP; port 0 takes any free one. Default: "
+                 "none");
+  app.add_option("--metrics-port-file", options->metrics_port_file,
+                 "Write that port to this file once it listens");
   app.add_option("--device", options->device, "auto, cpu, reference or cuda")
       ->check(CLI::IsMember({"auto", "cpu", "reference", "cuda"}))
       ->capture_default_str();

@@ -6,6 +6,7 @@
 
 #include "engine/decode_engine.h"
 #include "services/common/flags.h"
+#include "services/common/http/http_server.h"
 #include "services/common/logging.h"
 #include "services/common/server.h"
 
@@ -23,6 +24,8 @@ struct WorkerOptions {
   LogOptions log;
   int status_seconds = kDefaultStatusSeconds;
   ServerOptions server;
+  HttpServerOptions status_pages;  // listen empty: none
+  std::string metrics_port_file;   // empty: none
   EngineOptions engine;  // but hash_seed and kv_format, which are not the command line's to say
 };
 

@@ -126,6 +126,14 @@ WorkerSnapshot Worker::Snapshot() const {
   return out;
 }
 
+absl::Status Worker::Health() const {
+  std::lock_guard lock(mutex_);
+  if (fault_) return *fault_;
+  if (drain_requested_) return absl::UnavailableError("the worker is draining");
+  if (!loaded_) return absl::UnavailableError("the model is being loaded");
+  return absl::OkStatus();
+}
+
 absl::Status Worker::Run() {
   std::optional<absl::Status> fault;
   {

@@ -72,6 +72,9 @@ class Worker final {
   std::string MetricsText() const { return ExposeMetrics(Snapshot()); }
   WorkerSnapshot Snapshot() const;
 
+  // OK while it serves; else why not, for people. From any thread, at any time.
+  absl::Status Health() const;
+
   // For people: what was loaded, and on what. REQUIRES Load succeeded.
   const std::string& description() const { return description_; }
   // As its peers see it. REQUIRES Load succeeded.

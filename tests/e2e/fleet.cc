@@ -71,7 +71,9 @@ bool IsServing(const std::string& address, double timeout_seconds) {
 
 Fleet::Fleet(Options options) : options_(std::move(options)) {
   std::vector<std::string> argv = {ProgramPath("tandem-text"), "--listen", "127.0.0.1:0",
-                                   "--port-file", folder_.File("text.port")};
+                                   "--port-file", folder_.File("text.port"),
+                                   "--http-listen", "127.0.0.1:0",
+                                   "--http-port-file", folder_.File("http.port")};
   for (int i = 0; i < options_.workers; ++i) workers_.push_back(StartWorker(i, "127.0.0.1:0"));
   for (int i = 0; i < options_.workers; ++i) {
     worker_addresses_.push_back(WaitForPort(PortFile(i), *workers_[i], options_.patience_seconds));
@@ -80,6 +82,7 @@ Fleet::Fleet(Options options) : options_(std::move(options)) {
   argv.insert(argv.end(), options_.text_flags.begin(), options_.text_flags.end());
   text_ = std::make_unique<Process>(argv);
   text_address_ = WaitForPort(folder_.File("text.port"), *text_, options_.patience_seconds);
+  http_address_ = WaitForPort(folder_.File("http.port"), *text_, options_.patience_seconds);
   grpc::ChannelArguments arguments;
   arguments.SetMaxReceiveMessageSize(64 << 20);
   stub_ = v1::Generation::NewStub(

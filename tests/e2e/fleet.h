@@ -47,6 +47,7 @@ class Fleet final {
 
   v1::Generation::Stub& stub() { return *stub_; }
   const std::string& text_address() const { return text_address_; }
+  const std::string& http_address() const { return http_address_; }
   const std::string& worker_address(int worker = 0) const { return worker_addresses_[worker]; }
   Process& worker(int worker = 0) { return *workers_[worker]; }
   Process& text() { return *text_; }
@@ -69,6 +70,7 @@ class Fleet final {
   std::unique_ptr<Process> text_;
   std::vector<std::string> worker_addresses_;
   std::string text_address_;
+  std::string http_address_;
   std::unique_ptr<v1::Generation::Stub> stub_;
 };
 

@@ -36,8 +36,8 @@ TemporaryFolder* HttpClients::folder_ = nullptr;
 TEST_F(HttpClients, TheOpenAiClientGetsWhatItExpects) {
   const std::optional<std::string> python = TestPython();
   if (!python.has_value()) GTEST_SKIP() << "TANDEM_TEST_PYTHON is not set";
-  const RunResult result =
-      RunProgram({*python, "tests/e2e/openai_suite.py", "http://" + fleet_->http_address() + "/v1"}, 240);
+  const RunResult result = RunProgram(
+      {*python, "tests/e2e/openai_suite.py", "http://" + fleet_->http_address() + "/v1"}, 240);
   EXPECT_EQ(result.status, 0) << result.output;
   // Whatever it left in the middle is gone.
   EXPECT_TRUE(fleet_->WorkerIsFreeSoon());

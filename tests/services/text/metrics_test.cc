@@ -254,9 +254,6 @@ TEST_F(MetricsTest, EachOfThemMoves) {
   ScriptedWorker& worker = AddWorker(Paced());
   worker.Kill();
   StartServer();
-  std::atomic<int64_t> connections = 0;
-  server_->SetHttpLoad([&] { return HttpLoad{connections, 2 * connections}; });
-  During([&] { connections = 3; });
   During([&] { Ask(Prompt("x", 1)); });  // refused
   During([&] {
     worker.Start();
