@@ -3,6 +3,7 @@
 #include <iostream>
 #include <map>
 #include <string>
+#include <utility>
 
 #include "services/common/flag_table.h"
 #include "services/common/logging.h"
@@ -16,17 +17,8 @@ int Complain(const CLI::App& app, const std::string& message) {
   return kExitUsage;
 }
 
-// For documents, and so not in --help.
 void AddTableFlag(CLI::App& app) {
-  app.add_flag_function(
-         "--help-markdown",
-         [&app](int64_t) {
-           std::cout << FlagTable(app);
-           throw CLI::Success();
-         },
-         "print the flags as a Markdown table and exit")
-      ->group("")
-      ->trigger_on_parse();
+  AddPrintFlag(app, "--help-markdown", [&app] { return FlagTable(app); });
 }
 
 }  // namespace
@@ -59,6 +51,16 @@ void AddLogFlags(CLI::App& app, LogOptions* log, int* status_seconds) {
                  "0: none")
       ->check(CLI::Range(0, kMaxStatusSeconds))
       ->capture_default_str();
+}
+
+void AddPrintFlag(CLI::App& app, const std::string& name, std::function<std::string()> text) {
+  app.add_flag_function(name,
+                        [text = std::move(text)](int64_t) {
+                          std::cout << text();
+                          throw CLI::Success();
+                        })
+      ->group("")
+      ->trigger_on_parse();
 }
 
 std::optional<int> ParseFlags(CLI::App& app, int argc, const char* const* argv) {

@@ -2,7 +2,9 @@
 #pragma once
 
 #include <CLI/CLI.hpp>
+#include <functional>
 #include <optional>
+#include <string>
 
 #include "absl/status/status.h"
 #include "services/common/logging.h"
@@ -19,6 +21,9 @@ void AddTlsFlags(CLI::App& app, TlsFiles* tls);
 inline constexpr int kDefaultStatusSeconds = 10;
 inline constexpr int kMaxStatusSeconds = 86400;
 void AddLogFlags(CLI::App& app, LogOptions* log, int* status_seconds);
+
+// A flag for documents, which --help does not show: prints `text` and leaves.
+void AddPrintFlag(CLI::App& app, const std::string& name, std::function<std::string()> text);
 
 // Parses. Null: go on. Else the exit code to leave with: 0 after --help or --version (on stdout),
 // kExitUsage after one line on stderr that names the flag, the value and the limit.

@@ -22,6 +22,7 @@
 #include "services/common/logging.h"
 #include "services/common/signals.h"
 #include "services/common/ticker.h"
+#include "services/text/text_metrics.h"
 #include "services/text/text_server.h"
 
 namespace tandem::text {
@@ -149,6 +150,7 @@ int Main(int argc, char** argv) {
                "fail by no fault of the client");
   LogOptions log;
   int status_seconds = kDefaultStatusSeconds;
+  AddPrintFlag(app, "--metrics-markdown", [] { return MetricsTable(TextMetricTable()); });
   AddLogFlags(app, &log, &status_seconds);
   AddTlsFlags(app, &options.tls);
   app.add_option("--worker-tls-cert", options.worker_tls.certificate,

@@ -5,6 +5,8 @@
 
 #include "engine/base/status.h"
 #include "services/common/flags.h"
+#include "services/common/metrics.h"
+#include "services/worker/worker_metrics.h"
 
 namespace tandem {
 namespace {
@@ -96,6 +98,7 @@ std::optional<int> ParseOptions(int argc, const char* const* argv, WorkerOptions
   app.add_flag("--log-requests", options->log_sessions,
                "A line of the log for each session that ends; without it only for those that end "
                "with a fault");
+  AddPrintFlag(app, "--metrics-markdown", [] { return MetricsTable(WorkerMetricTable()); });
   AddLogFlags(app, &options->log, &options->status_seconds);
   AddTlsFlags(app, &options->server.tls);
   if (const std::optional<int> exit_code = ParseFlags(app, argc, argv)) return exit_code;
