@@ -7,6 +7,7 @@
 #include <atomic>
 #include <future>
 #include <memory>
+#include <optional>
 #include <set>
 #include <string>
 #include <thread>
@@ -16,6 +17,7 @@
 #include "services/text/text_metrics.h"
 #include "tests/services/text/service_fixture.h"
 #include "tests/support/exposition.h"
+#include "tests/support/raw_client.h"
 
 namespace tandem::text {
 namespace {
@@ -253,6 +255,7 @@ TEST_F(MetricsTest, CountChoicesThatAreOpenedAgainByReason) {
 TEST_F(MetricsTest, EachOfThemMoves) {
   ScriptedWorker& worker = AddWorker(Paced());
   worker.Kill();
+  options_.http.listen = "127.0.0.1:0";
   StartServer();
   During([&] { Ask(Prompt("x", 1)); });  // refused
   During([&] {
@@ -265,6 +268,18 @@ TEST_F(MetricsTest, EachOfThemMoves) {
     EXPECT_TRUE(Ask(Prompt("go", 60)).status.ok());
     ASSERT_TRUE(Becomes("requests_total{door=\"grpc\",status=\"OK\"}", 1));
   });
+  std::optional<test::RawClient> streamed;
+  During([&] {
+    streamed.emplace(server_->http_port());
+    ASSERT_TRUE(streamed->Send(test::RequestText(
+        "POST", "/v1/completions",
+        R"({"prompt": "go", "max_tokens": 90000, "ignore_eos": true, "stream": true})")));
+    streamed->ReadUntil("data: ");
+    ASSERT_TRUE(Becomes("http_connections", 1));
+    ASSERT_TRUE(Becomes("http_streams", 1));
+  });
+  streamed.reset();
+  ASSERT_TRUE(Becomes("http_streams", 0));
   // One that waits for its admission, runs, and loses its worker.
   ScriptedWorkerOptions slow = Paced();
   slow.step_time = milliseconds(300);
