@@ -2,7 +2,7 @@
 // token ids, a fixed length.
 //
 //   fleet_bench MODEL [--device D] [--sessions N ...] [--context N] [--tokens N] [--run-ahead N]
-//               [--drafts N] [--shards N] [--temperature T] [--rounds N]
+//               [--drafts N] [--shards N] [--temperature T] [--rounds N] [--door grpc|http ...]
 // MODEL: a .gguf file, or random:NAME. Prints one JSON object a line, which compares with
 // decode_bench's of the same batch and context:
 //   tokens_per_second   of all sessions together, while all decode: from the last first token to
@@ -22,6 +22,7 @@
 
 #include "tests/bench/bench_support.h"
 #include "tests/e2e/fleet.h"
+#include "tests/support/raw_client.h"
 
 namespace tandem::test {
 namespace {
@@ -39,6 +40,7 @@ struct Flags {
   int shards = 1;
   int rounds = 3;
   float temperature = 0.0f;
+  std::vector<std::string> doors = {"grpc"};
 };
 
 // Tokens of one session as they came: seconds since the start, how many.
@@ -52,13 +54,13 @@ class Bench final {
     const grpc::Status status = fleet_.stub().ListModels(&context, {}, &models);
     if (!status.ok() || models.models_size() != 1) Fail("no model: " + status.error_message());
     vocab_size_ = models.models(0).vocab_size();
-    RunRound(1);  // warm-up
+    RunRound(1, "grpc");  // warm-up
   }
 
-  void Measure(int sessions) {
+  void Measure(int sessions, const std::string& door) {
     std::vector<double> rates, first_tokens;
     for (int round = 0; round < flags_.rounds; ++round) {
-      const std::vector<Arrivals> all = RunRound(sessions);
+      const std::vector<Arrivals> all = RunRound(sessions, door);
       double begin = 0.0, end = all[0].back().first;
       for (const Arrivals& arrivals : all) {
         first_tokens.push_back(arrivals.front().first);
@@ -77,6 +79,7 @@ class Bench final {
     const nlohmann::json line = {{"bench", "fleet"},
                                  {"model", flags_.model},
                                  {"device", flags_.device},
+                                 {"door", door},
                                  {"sessions", sessions},
                                  {"context", flags_.context},
                                  {"tokens", flags_.tokens},
@@ -109,12 +112,14 @@ class Bench final {
     std::exit(1);
   }
 
-  std::vector<Arrivals> RunRound(int sessions) {
+  std::vector<Arrivals> RunRound(int sessions, const std::string& door) {
     std::vector<Arrivals> all(static_cast<size_t>(sessions));
     std::vector<std::thread> threads;
     const Clock::time_point start = Clock::now();
     for (int i = 0; i < sessions; ++i) {
-      threads.emplace_back([this, i, start, &all] { all[i] = RunOne(i, start); });
+      threads.emplace_back([this, i, start, &all, is_http = door == "http"] {
+        all[i] = is_http ? RunOverHttp(i, start) : RunOne(i, start);
+      });
     }
     for (std::thread& thread : threads) thread.join();
     return all;
@@ -150,6 +155,40 @@ class Bench final {
     return arrivals;
   }
 
+  Arrivals RunOverHttp(int number, Clock::time_point start) {
+    const nlohmann::json body = {
+        {"prompt", Tokens(static_cast<uint64_t>(number + 1), flags_.context, vocab_size_)},
+        {"max_tokens", flags_.tokens},
+        {"temperature", flags_.temperature},
+        {"seed", number},
+        {"ignore_eos", true},
+        {"return_token_ids", true},
+        {"stream", true}};
+    const std::string& address = fleet_.http_address();
+    RawClient client(std::stoi(address.substr(address.rfind(':') + 1)));
+    client.Send(RequestText("POST", "/v1/completions", body.dump()));
+    Arrivals arrivals;
+    int tokens = 0;
+    while (tokens < flags_.tokens) {
+      // An event; what stands before its first byte is the framing.
+      const std::string event = client.ReadUntil("\n\n");
+      const size_t begin = event.find("\"token_ids\":[");
+      if (begin == std::string::npos) {
+        if (event.empty() || event.find("\"error\"") != std::string::npos) {
+          Fail("session " + std::to_string(number) + ": " + event);
+        }
+        continue;
+      }
+      const size_t end = event.find(']', begin);
+      const int count =
+          1 + static_cast<int>(std::count(event.begin() + static_cast<std::ptrdiff_t>(begin),
+                                          event.begin() + static_cast<std::ptrdiff_t>(end), ','));
+      arrivals.emplace_back(std::chrono::duration<double>(Clock::now() - start).count(), count);
+      tokens += count;
+    }
+    return arrivals;
+  }
+
   const Flags flags_;
   Fleet fleet_;
   int32_t vocab_size_ = 0;
@@ -171,9 +210,12 @@ int Main(int argc, char** argv) {
   app.add_option("--shards", flags.shards)->check(CLI::Range(1, 64));
   app.add_option("--rounds", flags.rounds)->check(CLI::Range(1, 100));
   app.add_option("--temperature", flags.temperature)->check(CLI::Range(0.0f, 2.0f));
+  app.add_option("--door", flags.doors)->check(CLI::IsMember({"grpc", "http"}));
   CLI11_PARSE(app, argc, argv);
   Bench bench(flags);
-  for (const int sessions : flags.sessions) bench.Measure(sessions);
+  for (const int sessions : flags.sessions) {
+    for (const std::string& door : flags.doors) bench.Measure(sessions, door);
+  }
   return 0;
 }
 

@@ -1,9 +1,9 @@
-// What a token costs the text tier: the real one, with clients over gRPC in front and a worker that
-// answers at once behind it, both in processes of their own, so that all CPU time of this process
+// What a token costs the text tier: the real one, with clients in front and a worker that answers
+// at once behind it, both in processes of their own, so that all CPU time of this process
 // is the text tier's. CPU time and not time, since the others run on the same cores.
 //
 //   text_tier_bench [--sessions N ...] [--tokens N] [--shards N] [--connections N] [--rounds N]
-//                   [--run-ahead N]
+//                   [--run-ahead N] [--door grpc|http ...]
 // Prints one JSON object a line:
 //   whole  microseconds of CPU time a token, tokens that a client's message had, and waits
 //   parts  the same code part by part (text_tier_parts.h), with as many tokens a message. What they
@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <condition_variable>
 #include <cstdio>
 #include <filesystem>
@@ -31,6 +32,7 @@
 #include "tests/bench/canned_worker.h"
 #include "tests/bench/text_tier_parts.h"
 #include "tests/support/process.h"
+#include "tests/support/raw_client.h"
 
 namespace tandem::test {
 namespace {
@@ -44,6 +46,7 @@ struct Flags {
   int32_t connections = 8;
   int32_t rounds = 3;
   int32_t run_ahead = 4;
+  std::vector<std::string> doors = {"grpc"};
   std::string role;
   std::string address;
 };
@@ -108,6 +111,47 @@ int RunClients(const Flags& flags) {
   return 0;
 }
 
+// The same over HTTP, a thread and a connection each.
+int RunHttpClients(const Flags& flags) {
+  const v1::GenerateRequest request = BenchRequest(flags.tokens);
+  const nlohmann::json body = {{"prompt", request.prompt()},
+                               {"max_tokens", flags.tokens},
+                               {"temperature", request.sampling().temperature()},
+                               {"top_p", request.sampling().top_p()},
+                               {"seed", request.sampling().seed()},
+                               {"ignore_eos", true},
+                               {"stop", request.stopping().stop_strings()},
+                               {"stream", true},
+                               {"stream_options", {{"include_usage", true}}}};
+  const std::string text = RequestText("POST", "/v1/completions", body.dump());
+  const int port = std::stoi(flags.address.substr(flags.address.rfind(':') + 1));
+  std::atomic<int64_t> messages = 0, tokens = 0, bytes = 0;
+  std::vector<std::thread> threads;
+  for (int32_t i = 0; i < flags.sessions[0]; ++i) {
+    threads.emplace_back([&] {
+      RawClient client(port);
+      TANDEM_CHECK(client.Send(text)) << "the server has ended the connection";
+      const std::string answer = client.Read().body;
+      int64_t events = 0;
+      for (size_t at = answer.find("\n\n"); at != std::string::npos;
+           at = answer.find("\n\n", at + 2)) {
+        ++events;
+      }
+      constexpr std::string_view kUsage = "\"completion_tokens\":";
+      const size_t usage = answer.rfind(kUsage);
+      TANDEM_CHECK(usage != std::string::npos) << answer.substr(0, 1000);
+      messages += events;
+      bytes += static_cast<int64_t>(answer.size());
+      tokens += std::atoll(answer.c_str() + usage + kUsage.size());
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  const nlohmann::json out = {
+      {"messages", messages.load()}, {"tokens", tokens.load()}, {"bytes", bytes.load()}};
+  std::printf("%s\n", out.dump().c_str());
+  return 0;
+}
+
 // The worker process: until it is killed.
 int RunWorker(const Flags& flags) {
   const CannedWorker worker(flags.tokens, flags.run_ahead);
@@ -142,20 +186,22 @@ class Bench final {
     options.workers = {"127.0.0.1:" + std::to_string(std::atoi(worker_.output().c_str()))};
     options.shards = flags.shards;
     options.max_requests = 4096;
+    options.http.listen = "127.0.0.1:0";
+    options.http.max_connections = 8192;
     // It has no heartbeat.
     options.worker_silence = options.worker_stall = std::chrono::milliseconds(120'000);
     server_ = Must(text::TextServer::Start(options));
     while (!server_->serving()) usleep(10'000);
-    Clients(1);  // the worker computes its lists
+    Clients(1, "grpc");  // the worker computes its lists
   }
 
-  void Measure(int32_t sessions) {
+  void Measure(int32_t sessions, const std::string& door) {
     std::vector<double> micros;
     nlohmann::json client;
     double waits = 0.0;
     for (int32_t i = 0; i < flags_.rounds; ++i) {
       const Usage before = UsageNow();
-      client = Clients(sessions);
+      client = Clients(sessions, door);
       const Usage after = UsageNow();
       const double tokens = client["tokens"];
       TANDEM_CHECK(client["tokens"] == int64_t{sessions} * flags_.tokens);
@@ -165,6 +211,7 @@ class Bench final {
     const double tokens = client["tokens"];
     const nlohmann::json whole = {{"bench", "text_tier"},
                                   {"what", "whole"},
+                                  {"door", door},
                                   {"sessions", sessions},
                                   {"connections", flags_.connections},
                                   {"shards", flags_.shards},
@@ -175,6 +222,8 @@ class Bench final {
                                   {"tokens_per_message", tokens / client["messages"].get<double>()},
                                   {"waits_per_token", waits}};
     std::printf("%s\n", whole.dump().c_str());
+    std::fflush(stdout);
+    if (door == "http") return;  // the parts are the same
     nlohmann::json parts =
         MeasureParts({.sessions = sessions,
                       .tokens = std::min(flags_.tokens, 65536 / sessions),
@@ -187,9 +236,10 @@ class Bench final {
   }
 
  private:
-  nlohmann::json Clients(int32_t sessions) {
+  nlohmann::json Clients(int32_t sessions, const std::string& door) {
     const RunResult result =
-        RunProgram({self_, "--role", "clients", "--address", server_->address(), "--sessions",
+        RunProgram({self_, "--role", door == "http" ? "http-clients" : "clients", "--address",
+                    door == "http" ? server_->http_address() : server_->address(), "--sessions",
                     std::to_string(sessions), "--tokens", std::to_string(flags_.tokens),
                     "--connections", std::to_string(flags_.connections)},
                    kPatience);
@@ -215,13 +265,19 @@ int Main(int argc, char** argv) {
   app.add_option("--run-ahead", flags.run_ahead,
                  "0: each session gets one position at a time, so that a message has one token")
       ->check(CLI::Range(0, 8));
-  app.add_option("--role", flags.role)->check(CLI::IsMember({"worker", "clients"}))->group("");
+  app.add_option("--door", flags.doors)->check(CLI::IsMember({"grpc", "http"}));
+  app.add_option("--role", flags.role)
+      ->check(CLI::IsMember({"worker", "clients", "http-clients"}))
+      ->group("");
   app.add_option("--address", flags.address)->group("");
   CLI11_PARSE(app, argc, argv);
   if (flags.role == "worker") return RunWorker(flags);
   if (flags.role == "clients") return RunClients(flags);
+  if (flags.role == "http-clients") return RunHttpClients(flags);
   Bench bench(flags, std::filesystem::read_symlink("/proc/self/exe"));
-  for (const int32_t sessions : flags.sessions) bench.Measure(sessions);
+  for (const int32_t sessions : flags.sessions) {
+    for (const std::string& door : flags.doors) bench.Measure(sessions, door);
+  }
   return 0;
 }
 
