@@ -18,7 +18,8 @@ constexpr double kIdle = 0.25;
 }  // namespace
 
 // What 1, 2, .. more rows than num_rows and `turns` turns cost, in tokens: a token is worth its
-// share of a step without drafts. Rows are free while nothing is known of what steps take.
+// share of a step in which all running sessions have a row. In this step they may be few, as the
+// others wait for drafts of their own. Rows are free while nothing is known of what steps take.
 std::span<const double> EngineState::CostOfDrafts(int32_t num_rows, int32_t most, double turns) {
   const int32_t first = staging.num_decodes;
   // Each number of rows is asked for by many sessions.
@@ -26,7 +27,8 @@ std::span<const double> EngineState::CostOfDrafts(int32_t num_rows, int32_t most
   while (static_cast<int32_t>(nanos.size()) <= num_rows + most - first) {
     nanos.push_back(chunk_limit.DecodeNanos(first + static_cast<int32_t>(nanos.size())));
   }
-  const double token = nanos[0] / first;
+  const int32_t running = std::max(first, staging.num_running);
+  const double token = chunk_limit.DecodeNanos(running) / running;
   staging.costs.clear();
   for (int32_t d = 1; d <= most; ++d) {
     const double more = nanos[num_rows + d - first] - nanos[num_rows - first];
@@ -53,6 +55,10 @@ void EngineState::PlanDrafts() {
   int32_t rows_left = std::min(kMaxDraftRows, options.step_tokens - num_rows);
   bool any_waits = false;
   staging.step_nanos.clear();
+  staging.num_running = static_cast<int32_t>(
+      std::count_if(by_slot.begin(), by_slot.end(), [](const Session* session) {
+        return session != nullptr && session->phase == Phase::kRunning;
+      }));
   for (int32_t i = 0; i < num_sequences; ++i) {
     // Whoever comes last may find no row left: turns are taken.
     RunnableSequence& sequence = staging.runnable[(i + launched) % num_sequences];

@@ -175,6 +175,7 @@ struct EngineState {
     int32_t num_decodes = 0;         // runnable sequences that are no prefill, and rows of drafts
     std::vector<int32_t> drafts;     // of one session
     std::vector<double> costs;       // of its 1, 2, .. drafts
+    int32_t num_running = 0;         // sessions that decode, whether they are runnable or not
     std::vector<double> step_nanos;  // of num_decodes, num_decodes + 1, .. rows
   };
 
