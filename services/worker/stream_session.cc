@@ -251,7 +251,7 @@ absl::Status StreamSession::CloseLocked(const pb::Close& close, Batch* batch) {
   const Nanos retain = FromProto(close.retain());
   const auto partial = FindPartialLocked(close.handle());
   if (partial == partial_.end()) {
-    batch->push_back(CloseCommand{{stream_, close.handle()}, retain});
+    batch->emplace_back(CloseCommand{{stream_, close.handle()}, retain});
     return absl::OkStatus();
   }
   // The engine does not know these handles yet. Those beside the closed one cannot open without it.
