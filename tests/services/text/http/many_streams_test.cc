@@ -3,6 +3,9 @@
 #include <gmock/gmock.h>
 #include <sys/resource.h>
 
+#include <algorithm>
+#include <cstdio>
+#include <cstdlib>
 #include <thread>
 
 #include "tests/services/text/http/http_fixture.h"
@@ -72,6 +75,57 @@ TEST_F(ManyStreamsTest, StreamsThatNobodyReadHoldUpNobody) {
   EXPECT_LT(test::LiveBytes() - live_before, (kReaders + kUnread) * (128 << 10));
   for (const auto& client : unread) client->Close();
   EXPECT_TRUE(EverythingIsFree());
+}
+
+// About the time of a machine that does nothing else, so only on request.
+TEST_F(ManyStreamsTest, TheOthersWaitNoLongerForTheirTokens) {
+  if (std::getenv("TANDEM_EXHAUSTIVE") == nullptr) GTEST_SKIP() << "TANDEM_EXHAUSTIVE is not set";
+  AddWorker(Paced(milliseconds(60)));
+  options_.drafts = 0;
+  Serve();
+  // The 99th percentile of the time between two events of a reader, in milliseconds.
+  const auto gap = [this] {
+    std::vector<std::vector<double>> gaps(kReaders);
+    std::vector<std::thread> threads;
+    for (int i = 0; i < kReaders; ++i) {
+      threads.emplace_back([this, i, &gaps] {
+        RawClient client(http());
+        client.Send(StreamText(PromptOf(i), 100));
+        client.ReadUntil("\n\n");
+        for (auto last = std::chrono::steady_clock::now();;) {
+          const std::string event = client.ReadUntil("\n\n");
+          if (event.find("finish_reason\":null") == std::string::npos) return;
+          const auto now = std::chrono::steady_clock::now();
+          gaps[i].push_back(std::chrono::duration<double, std::milli>(now - last).count());
+          last = now;
+        }
+      });
+    }
+    std::vector<double> all;
+    for (int i = 0; i < kReaders; ++i) {
+      threads[i].join();
+      all.insert(all.end(), gaps[i].begin() + 5, gaps[i].end());
+    }
+    std::nth_element(all.begin(), all.begin() + all.size() * 99 / 100, all.end());
+    return all[all.size() * 99 / 100];
+  };
+  std::vector<double> alone, beside;
+  for (int round = 0; round < 3; ++round) {
+    alone.push_back(gap());
+    std::vector<std::unique_ptr<RawClient>> unread;
+    for (int i = 0; i < kUnread; ++i) {
+      unread.push_back(
+          std::make_unique<RawClient>(http(), RawClient::Options{.receive_buffer = 4096}));
+      unread.back()->Send(BigText(i));
+    }
+    beside.push_back(gap());
+  }
+  std::sort(alone.begin(), alone.end());
+  std::sort(beside.begin(), beside.end());
+  std::printf(
+      "99th percentile of a reader's gap: %.1f ms alone, %.1f ms beside %d unread streams\n",
+      alone[1], beside[1], kUnread);
+  EXPECT_LT(beside[1], 1.1 * alone[1]);
 }
 
 TEST_F(ManyStreamsTest, WhenAllClientsLeaveAllSessionsAreFreeWithinTwoSteps) {
