@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "absl/strings/str_join.h"
 #include "engine/base/check.h"
 #include "engine/base/status.h"
 #include "engine/sampling/draw_probability.h"
@@ -16,6 +17,15 @@ namespace pb = decode::v1;
 
 void SetDuration(Nanos from, Nanos to, google::protobuf::Duration* out) {
   ToProto(std::max<Nanos>(0, to - from), out);
+}
+
+// The fields that keep tokens from being chosen.
+std::string Restrictions(const SamplingParameters& sampling) {
+  std::vector<const char*> names;
+  if (!sampling.allowed_ids.empty()) names.push_back("sampling.allowed_ids");
+  if (!sampling.banned_ids.empty()) names.push_back("sampling.banned_ids");
+  if (sampling.min_tokens > 0) names.push_back("min_tokens");
+  return absl::StrJoin(names, " and ");
 }
 
 }  // namespace
@@ -114,9 +124,8 @@ void Choice::Act(const Decision& decision, Nanos now, SessionOutput* out) {
       return FetchRow(now, out);
     case Decision::Kind::kNoToken:
       return Finish(v1::FINISH_REASON_ERROR,
-                    InvalidArgument("no token is allowed at position ", position,
-                                    ": sampling.allowed_ids, sampling.banned_ids and min_tokens "
-                                    "leave none"),
+                    InvalidArgument("no token is allowed at position ", position, ": ",
+                                    Restrictions(request_.sampling), " leave none"),
                     now, out);
     case Decision::Kind::kNonFinite:
       return Finish(

@@ -86,15 +86,20 @@ bool RequestReader::CheckHeaders() {
   }
   // Where a proxy in front and this server disagree about a body's end, the rest of one client's
   // body is another's request; so no guess is made.
-  if (message.count(http::field::transfer_encoding) > 0 && !parser_->http.chunked()) {
-    return refuse(501, "Transfer-Encoding: only chunked is supported");
+  if (const auto coding = message.find(http::field::transfer_encoding); coding != message.end()) {
+    if (message.version() == 10) return refuse(400, "Transfer-Encoding: HTTP/1.0 has none");
+    if (!EqualsIgnoringCase(ToString(coding->value()), "chunked")) {
+      return refuse(501, "Transfer-Encoding: only chunked is supported");
+    }
   }
   if (message.version() == 11 && message.count(http::field::host) != 1) {
     return refuse(400, "Host: one such header is needed");
   }
   const auto target = message.target();
   if (!ParseTarget({target.data(), target.size()}, &request_)) {
-    return refuse(400, "the target is no path: it must begin with /, and escapes be %XX");
+    return refuse(400,
+                  "the target is no path: it must begin with /, escapes be %XX, and none of "
+                  "its characters be a control character");
   }
   for (const auto& field : message.base()) {
     request_.headers.Add(ToString(field.name_string()), ToString(field.value()));

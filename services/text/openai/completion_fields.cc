@@ -115,7 +115,8 @@ constexpr Field<Draft> kFields[] = {
     {"allowed_token_ids", kBoth, "Distinct ids; no others can be chosen.",
      Ids<Draft>{1, kMaxListed,
                 [](std::vector<int32_t> value,
-                   Draft* d) { Copy(value, Sampling(d).mutable_allowed_ids()); }}},
+                   Draft* d) { Copy(value, Sampling(d).mutable_allowed_ids()); },
+                true}},
     {"seed", kBoth,
      "Equal requests with equal seeds have equal answers. 64 bits: a negative one is that of its "
      "two's complement; a string of digits for those who keep numbers as doubles. Default: drawn, "

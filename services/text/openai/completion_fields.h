@@ -103,6 +103,30 @@ inline constexpr std::string_view kStreamOptionsSchema = R"({
 inline constexpr std::string_view kTandemSchema = R"({
   "type": ["object", "null"], "additionalProperties": false,
   "properties": {"token_details": {"type": ["boolean", "null"]}}})";
+
+// What a field asks of others (completion_call.cc checks it), as far as a JSON schema can say it:
+// a schema that the whole body has to match where the field is there.
+inline constexpr std::string_view kNeedsOfBoth = R"({
+  "stream_options": {
+    "anyOf": [{"properties": {"stream_options": {"type": "null"}}},
+              {"properties": {"stream": {"const": true}}, "required": ["stream"]}]},
+  "prompt_logprobs": {
+    "anyOf": [{"properties": {"prompt_logprobs": {"type": "null"}}},
+              {"properties": {"stream": {"enum": [false, null]}}}]}})";
+inline constexpr std::string_view kNeedsOfCompletions = R"({
+  "max_tokens": {
+    "anyOf": [{"properties": {"max_tokens": {"type": ["integer", "null"], "minimum": 1}}},
+              {"properties": {"echo": {"const": true}, "min_tokens": {"enum": [0, null]}},
+               "required": ["echo"]}]},
+  "add_special_tokens": {
+    "anyOf": [{"properties": {"add_special_tokens": {"type": "null"}}},
+              {"properties": {"prompt": {"type": ["string", "array"],
+                                         "items": {"type": "string"}}}}]}})";
+inline constexpr std::string_view kNeedsOfChat = R"({
+  "top_logprobs": {
+    "anyOf": [{"properties": {"top_logprobs": {"enum": [0, null]}}},
+              {"properties": {"logprobs": {"const": true}}, "required": ["logprobs"]}]}})";
+
 absl::Status ReadPrompt(const nlohmann::json& value, CompletionDraft* draft);
 absl::Status ReadMessages(const nlohmann::json& value, CompletionDraft* draft);
 absl::Status ReadStop(const nlohmann::json& value, CompletionDraft* draft);

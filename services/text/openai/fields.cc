@@ -116,12 +116,13 @@ json RangeSchema(std::string_view type, const json& low, const json& high) {
   return schema;
 }
 
-json IdsSchema(int64_t min_count, int64_t max_count) {
+json IdsSchema(int64_t min_count, int64_t max_count, bool distinct) {
   json schema = TypedSchema("array");
   schema["items"] = {
       {"type", "integer"}, {"minimum", 0}, {"maximum", std::numeric_limits<int32_t>::max()}};
   schema["minItems"] = min_count;
   schema["maxItems"] = max_count;
+  if (distinct) schema["uniqueItems"] = true;
   return schema;
 }
 

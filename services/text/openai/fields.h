@@ -68,6 +68,7 @@ struct Ids {
   int64_t min_count;
   int64_t max_count;
   void (*set)(std::vector<int32_t> value, Draft* draft);
+  bool distinct = false;  // of the schema: CheckRequest looks
 };
 // What is as good as nothing; all else would change the answer in a way that is not supported.
 struct Only {
@@ -156,7 +157,7 @@ absl::Status ReadFields(std::span<const Field<Draft>> table, uint8_t where, std:
 nlohmann::json TypedSchema(std::string_view type);
 nlohmann::json RangeSchema(std::string_view type, const nlohmann::json& low,
                            const nlohmann::json& high);
-nlohmann::json IdsSchema(int64_t min_count, int64_t max_count);
+nlohmann::json IdsSchema(int64_t min_count, int64_t max_count, bool distinct);
 nlohmann::json OnlySchema(std::string_view allowed);
 
 template <typename Draft>
@@ -171,7 +172,9 @@ nlohmann::json FieldSchema(const Field<Draft>& field) {
             text["maxLength"] = rule.max_bytes;
             return text;
           },
-          [](const Ids<Draft>& rule) { return IdsSchema(rule.min_count, rule.max_count); },
+          [](const Ids<Draft>& rule) {
+            return IdsSchema(rule.min_count, rule.max_count, rule.distinct);
+          },
           [](const Only& rule) { return OnlySchema(rule.allowed); },
           [](const Own<Draft>& rule) { return nlohmann::json::parse(rule.schema); },
       },

@@ -22,8 +22,8 @@ constexpr ErrorAnswer kErrors[] = {
     {404, "The model is not served."},
     {408, "The request did not come in time."},
     {413, "The body is too large."},
-    {415, "The body is not said to be application/json."},
     {429, "Too much at once: again after Retry-After seconds."},
+    {431, "The headers are too large."},
     {499, "The call was cancelled."},
     {500, "The server failed."},
     {503, "No worker serves the model now, or the server shuts down."},
@@ -56,10 +56,17 @@ json Paths() {
   return paths;
 }
 
+json CompletionSchema(uint8_t where, std::string_view needs) {
+  json schema = FieldsSchema(CompletionFields(), where);
+  schema["dependentSchemas"] = json::parse(kNeedsOfBoth);
+  schema["dependentSchemas"].update(json::parse(needs));
+  return schema;
+}
+
 std::string MakeDocument() {
   json schemas = json::parse(kAnswerSchemas);
-  schemas["CompletionRequest"] = FieldsSchema(CompletionFields(), kOfCompletions);
-  schemas["ChatCompletionRequest"] = FieldsSchema(CompletionFields(), kOfChat);
+  schemas["CompletionRequest"] = CompletionSchema(kOfCompletions, kNeedsOfCompletions);
+  schemas["ChatCompletionRequest"] = CompletionSchema(kOfChat, kNeedsOfChat);
   schemas["TokenizeRequest"] = FieldsSchema(TokenizeFields(), kOfTokens);
   schemas["DetokenizeRequest"] = FieldsSchema(DetokenizeFields(), kOfTokens);
   json responses;
@@ -73,7 +80,8 @@ std::string MakeDocument() {
         {"version", "1"},
         {"description",
          "Text generation with OpenAI's completions and chat completions. A field that is not "
-         "listed is refused; null is as good as absent."}}},
+         "listed is refused; null is as good as absent. A body is read as JSON, whatever its "
+         "Content-Type says."}}},
       {"security", {json::object(), {{"apiKey", json::array()}}}},
       {"paths", Paths()},
       {"components",

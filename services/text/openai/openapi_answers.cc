@@ -222,7 +222,8 @@ const std::string_view kPaths = R"json({
   "operationId": "createCompletion",
   "summary": "Goes on with a text.",
   "requestBody": {"required": true, "content": {"application/json": {
-    "schema": {"$ref": "#/components/schemas/CompletionRequest"}}}},
+    "schema": {"$ref": "#/components/schemas/CompletionRequest"},
+    "example": {"prompt": "Once upon a time", "max_tokens": 16}}}},
   "responses": {"200": {
     "description": "The whole answer or, with stream, its chunks and [DONE].",
     "content": {
@@ -231,12 +232,13 @@ const std::string_view kPaths = R"json({
         "type": "object", "required": ["data"], "description": "One event.",
         "properties": {"data": {
           "type": "string", "description": "The JSON of a Completion. Of the last event [DONE] or, where the stream fails, the JSON of an Error."}}}}}}},
-  "errors": [400, 401, 403, 404, 408, 413, 415, 429, 499, 500, 503, 504]}},
+  "errors": [400, 401, 403, 404, 408, 413, 429, 431, 499, 500, 503, 504]}},
 "/v1/chat/completions": {"post": {
   "operationId": "createChatCompletion",
   "summary": "Answers a conversation.",
   "requestBody": {"required": true, "content": {"application/json": {
-    "schema": {"$ref": "#/components/schemas/ChatCompletionRequest"}}}},
+    "schema": {"$ref": "#/components/schemas/ChatCompletionRequest"},
+    "example": {"messages": [{"role": "user", "content": "Hello"}]}}}},
   "responses": {"200": {
     "description": "The whole answer or, with stream, its chunks and [DONE].",
     "content": {
@@ -245,47 +247,50 @@ const std::string_view kPaths = R"json({
         "type": "object", "required": ["data"], "description": "One event.",
         "properties": {"data": {
           "type": "string", "description": "The JSON of a ChatCompletionChunk. Of the last event [DONE] or, where the stream fails, the JSON of an Error."}}}}}}},
-  "errors": [400, 401, 403, 404, 408, 413, 415, 429, 499, 500, 503, 504]}},
+  "errors": [400, 401, 403, 404, 408, 413, 429, 431, 499, 500, 503, 504]}},
 "/v1/models": {"get": {
   "operationId": "listModels",
   "summary": "The models that are served.",
   "responses": {"200": {
     "description": "The models.",
     "content": {"application/json": {"schema": {"$ref": "#/components/schemas/Models"}}}}},
-  "errors": [400, 401, 403, 429, 500, 503]}},
+  "errors": [400, 401, 403, 408, 431, 500, 503]}},
 "/v1/models/{model}": {"get": {
   "operationId": "getModel",
   "summary": "One model.",
   "parameters": [{"name": "model", "in": "path", "required": true,
-                  "schema": {"type": "string", "minLength": 1, "maxLength": 1024}}],
+                  "schema": {"type": "string", "minLength": 1, "maxLength": 1024,
+                             "pattern": "^[^\\u0000-\\u001f\\u007f]+$"}}],
   "responses": {"200": {
     "description": "The model.",
     "content": {"application/json": {"schema": {"$ref": "#/components/schemas/Model"}}}}},
-  "errors": [400, 401, 403, 404, 429, 500, 503]}},
+  "errors": [400, 401, 403, 404, 408, 431, 500, 503]}},
 "/tokenize": {"post": {
   "operationId": "tokenize",
   "summary": "The tokens of a text.",
   "requestBody": {"required": true, "content": {"application/json": {
-    "schema": {"$ref": "#/components/schemas/TokenizeRequest"}}}},
+    "schema": {"$ref": "#/components/schemas/TokenizeRequest"},
+    "example": {"prompt": "Hello, world"}}}},
   "responses": {"200": {
     "description": "The tokens.",
     "content": {"application/json": {"schema": {"$ref": "#/components/schemas/Tokens"}}}}},
-  "errors": [400, 401, 403, 404, 408, 413, 415, 429, 499, 500, 503, 504]}},
+  "errors": [400, 401, 403, 404, 408, 413, 429, 431, 499, 500, 503, 504]}},
 "/detokenize": {"post": {
   "operationId": "detokenize",
   "summary": "The text of tokens.",
   "requestBody": {"required": true, "content": {"application/json": {
-    "schema": {"$ref": "#/components/schemas/DetokenizeRequest"}}}},
+    "schema": {"$ref": "#/components/schemas/DetokenizeRequest"},
+    "example": {"tokens": [1, 2, 3]}}}},
   "responses": {"200": {
     "description": "The text.",
     "content": {"application/json": {"schema": {"$ref": "#/components/schemas/Text"}}}}},
-  "errors": [400, 401, 403, 404, 408, 413, 415, 429, 499, 500, 503, 504]}},
+  "errors": [400, 401, 403, 404, 408, 413, 429, 431, 499, 500, 503, 504]}},
 "/health": {"get": {
   "operationId": "getHealth",
   "summary": "Whether requests are served.",
   "security": [],
   "responses": {"200": {"description": "They are."}},
-  "errors": [400, 429, 500, 503]}},
+  "errors": [400, 408, 431, 500, 503]}},
 "/version": {"get": {
   "operationId": "getVersion",
   "summary": "The server's version.",
@@ -295,22 +300,21 @@ const std::string_view kPaths = R"json({
     "content": {"application/json": {"schema": {
       "type": "object", "required": ["version"],
       "properties": {"version": {"type": "string"}}}}}}},
-  "errors": [400, 429, 500, 503]}},
+  "errors": [400, 408, 431, 500, 503]}},
 "/metrics": {"get": {
   "operationId": "getMetrics",
   "summary": "Prometheus metrics.",
   "responses": {"200": {
     "description": "The text format.",
     "content": {"text/plain": {"schema": {"type": "string"}}}}},
-  "errors": [400, 401, 403, 429, 500, 503]}},
+  "errors": [400, 401, 403, 408, 431, 500, 503]}},
 "/openapi.json": {"get": {
   "operationId": "getDocument",
   "summary": "This document.",
-  "security": [],
   "responses": {"200": {
     "description": "OpenAPI 3.1.",
     "content": {"application/json": {"schema": {"type": "object"}}}}},
-  "errors": [400, 429, 500, 503]}}
+  "errors": [400, 401, 403, 408, 431, 500, 503]}}
 })json";
 
 }  // namespace tandem::text

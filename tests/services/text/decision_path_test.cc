@@ -344,7 +344,9 @@ TEST_F(DecisionPathTest, ARowWithoutAnAllowedIdEndsTheRequestWithAReason) {
   Conversation talk(&decoder, std::move(request));
   talk.Run();
   EXPECT_EQ(talk.finished().reason(), v1::FINISH_REASON_ERROR);
-  EXPECT_THAT(talk.finished().error(), HasSubstr("no token is allowed at position 4"));
+  EXPECT_THAT(talk.finished().error(),
+              HasSubstr("no token is allowed at position 4: sampling.allowed_ids and min_tokens "
+                        "leave none"));
   EXPECT_TRUE(absl::IsInvalidArgument(talk.session().FinalStatus()));
 }
 

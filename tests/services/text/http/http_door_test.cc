@@ -180,6 +180,28 @@ TEST_F(ApiKeyTest, BothDoorsAskForAKeyAndWhatIsOpenDoesNot) {
   EXPECT_EQ(server_->active(), 0);
 }
 
+TEST_F(ApiKeyTest, TheDocumentSaysWhichPathsNeedAKey) {
+  AddWorker();
+  options_.api_key_file = Write("first-key\n");
+  Serve();
+  const Json document = ParseJson(Get("/openapi.json", "Authorization: Bearer first-key\r\n").body);
+  int open = 0;
+  int closed = 0;
+  for (const auto& path : document["paths"].items()) {
+    for (const auto& operation : path.value().items()) {
+      const Json& said = operation.value();
+      const bool needs_key = !said.contains("security");
+      EXPECT_EQ(said["responses"].contains("401"), needs_key) << path.key();
+      const RawResponse answer =
+          operation.key() == "post" ? Post(path.key(), Json::object()) : Get(path.key());
+      EXPECT_EQ(answer.status, needs_key ? 401 : 200) << path.key();
+      ++(needs_key ? closed : open);
+    }
+  }
+  EXPECT_EQ(open, 2);
+  EXPECT_EQ(closed, 8);
+}
+
 TEST_F(ApiKeyTest, KeyFilesAreCheckedByLineAndNoKeyIsShown) {
   const auto message = [&](const std::string& content) {
     return std::string(ApiKeys::Load(Write(content)).status().message());

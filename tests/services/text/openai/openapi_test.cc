@@ -2,9 +2,11 @@
 // and leaves none out.
 #include <gmock/gmock.h>
 
+#include <algorithm>
 #include <cmath>
 #include <functional>
 #include <limits>
+#include <numeric>
 #include <set>
 #include <string>
 
@@ -149,11 +151,16 @@ void Borders(const json& schema, std::vector<json>* inside, std::vector<json>* o
     outside->push_back(std::string(schema["maxLength"].get<size_t>() + 1, 'x'));
   }
   if (schema.contains("maxItems") && schema.contains("items") && schema["maxItems"] < 100'000) {
+    const auto ids = [&](size_t count) {
+      std::vector<int> ids(count, 1);
+      if (schema.contains("uniqueItems")) std::iota(ids.begin(), ids.end(), 0);
+      return ids;
+    };
     const size_t most = schema["maxItems"];
-    inside->push_back(std::vector<int>(most, 1));
-    outside->push_back(std::vector<int>(most + 1, 1));
+    inside->push_back(ids(most));
+    outside->push_back(ids(most + 1));
     const size_t least = schema.value("minItems", 0);
-    inside->push_back(std::vector<int>(least, 1));
+    inside->push_back(ids(least));
     if (least > 0) outside->push_back(json::array());
   }
   if (schema.value("type", json()) == json({"boolean", "null"})) {
@@ -188,6 +195,118 @@ TEST(OpenApi, BordersOfSimpleFieldsAreTheParsers) {
     }
   }
   EXPECT_GT(borders, 300);
+}
+
+// Whether a schema of the few words that dependentSchemas uses admits a value.
+bool Admits(const json& schema, const json& value) {
+  const auto is = [&](const std::string& type) {
+    return type == "null"      ? value.is_null()
+           : type == "array"   ? value.is_array()
+           : type == "string"  ? value.is_string()
+           : type == "integer" ? value.is_number_integer()
+                               : false;
+  };
+  for (const auto& word : schema.items()) {
+    const json& said = word.value();
+    bool holds = false;
+    if (word.key() == "anyOf") {
+      holds = std::any_of(said.begin(), said.end(),
+                          [&](const json& one) { return Admits(one, value); });
+    } else if (word.key() == "type") {
+      const json types = said.is_array() ? said : json::array({said});
+      holds = std::any_of(types.begin(), types.end(), is);
+    } else if (word.key() == "const") {
+      holds = value == said;
+    } else if (word.key() == "enum") {
+      holds = std::find(said.begin(), said.end(), value) != said.end();
+    } else if (word.key() == "minimum") {
+      holds = !value.is_number() || value >= said;
+    } else if (word.key() == "items") {
+      holds = !value.is_array() || std::all_of(value.begin(), value.end(),
+                                               [&](const json& one) { return Admits(said, one); });
+    } else if (word.key() == "required") {
+      holds = std::all_of(said.begin(), said.end(), [&](const json& name) {
+        return value.contains(name.get<std::string>());
+      });
+    } else if (word.key() == "properties") {
+      holds = std::all_of(said.items().begin(), said.items().end(), [&](const auto& property) {
+        return !value.contains(property.key()) || Admits(property.value(), value[property.key()]);
+      });
+    } else {
+      ADD_FAILURE() << word.key() << " is not known here";
+    }
+    if (!holds) return false;
+  }
+  return true;
+}
+
+TEST(OpenApi, FieldsThatNeedOthersNeedWhatTheParserSays) {
+  const json absent = "absent";
+  struct Case {
+    const Request* request;
+    std::vector<std::pair<const char*, std::vector<json>>> fields;
+  };
+  const std::vector<json> flags = {absent, nullptr, false, true};
+  const std::vector<json> counts = {absent, nullptr, 0, 1};
+  const Case cases[] = {
+      {&kRequests[0],
+       {{"stream", flags},
+        {"stream_options", {absent, nullptr, json::object()}},
+        {"prompt_logprobs", counts},
+        {"max_tokens", counts},
+        {"min_tokens", counts},
+        {"echo", flags},
+        {"add_special_tokens", flags},
+        {"prompt", {"a", {"a", "b"}, {1, 2}, {{1}, {2}}}}}},
+      {&kRequests[1],
+       {{"stream", flags},
+        {"stream_options", {absent, nullptr, json::object()}},
+        {"prompt_logprobs", counts},
+        {"logprobs", flags},
+        {"top_logprobs", counts}}},
+  };
+  for (const Case& c : cases) {
+    const json& needs = Schema(c.request->schema)["dependentSchemas"];
+    std::set<std::string> broken;
+    size_t total = 1;
+    for (const auto& [name, values] : c.fields) total *= values.size();
+    for (size_t i = 0; i < total; ++i) {
+      json body = c.request->valid;
+      size_t rest = i;
+      for (const auto& [name, values] : c.fields) {
+        const json& value = values[rest % values.size()];
+        if (value != absent) body[name] = value;
+        rest /= values.size();
+      }
+      bool admitted = true;
+      for (const auto& need : needs.items()) {
+        if (!body.contains(need.key()) || Admits(need.value(), body)) continue;
+        admitted = false;
+        broken.insert(need.key());
+      }
+      const absl::Status status = c.request->parse(body.dump());
+      ASSERT_EQ(status.ok(), admitted) << body << ": " << status;
+    }
+    EXPECT_EQ(broken.size(), needs.size());
+  }
+}
+
+TEST(OpenApi, ExamplesAreTakenByTheParsers) {
+  int examples = 0;
+  for (const json& path : Document()["paths"]) {
+    for (const json& operation : path) {
+      if (!operation.contains("requestBody")) continue;
+      const json& content = operation["requestBody"]["content"]["application/json"];
+      for (const Request& request : kRequests) {
+        if (content["schema"]["$ref"] != std::string("#/components/schemas/") + request.schema) {
+          continue;
+        }
+        EXPECT_TRUE(request.parse(content["example"].dump()).ok()) << content["example"];
+        ++examples;
+      }
+    }
+  }
+  EXPECT_EQ(examples, 4);
 }
 
 TEST(OpenApi, RangesOfSamplingAreThoseOfTheSampler) {
@@ -226,6 +345,12 @@ TEST(OpenApi, RangesOfSamplingAreThoseOfTheSampler) {
   parameters.logit_bias = {{1, static_cast<float>(kMaxAbsBias)}};
   EXPECT_TRUE(Validate(parameters, 1000).ok());
   parameters.logit_bias[0].second = std::nextafterf(kMaxAbsBias, INFINITY);
+  EXPECT_FALSE(Validate(parameters, 1000).ok());
+  EXPECT_EQ(properties["allowed_token_ids"]["uniqueItems"], true);
+  parameters.logit_bias.clear();
+  parameters.allowed_ids = {1, 2};
+  EXPECT_TRUE(Validate(parameters, 1000).ok());
+  parameters.allowed_ids = {1, 1};
   EXPECT_FALSE(Validate(parameters, 1000).ok());
 }
 
