@@ -145,8 +145,10 @@ void DecodeEngine::Close(const CloseCommand& command, Nanos now) { state_->Close
 void DecodeEngine::CloseStream(int64_t stream) { state_->CloseStream(stream); }
 void DecodeEngine::Drain(Nanos now) { state_->Drain(now); }
 void DecodeEngine::Wait() { state_->Wait(); }
+void DecodeEngine::Admit(Nanos now) { state_->Admit(now); }
 bool DecodeEngine::Launch(Nanos now) { return state_->Launch(now); }
 absl::StatusOr<bool> DecodeEngine::Collect(Nanos now) { return state_->Collect(now); }
+bool DecodeEngine::has_events() const { return !state_->events.empty(); }
 std::vector<EngineEvent> DecodeEngine::TakeEvents() { return std::exchange(state_->events, {}); }
 
 int32_t DecodeEngine::num_live() const { return static_cast<int32_t>(state_->by_handle.size()); }

@@ -293,6 +293,9 @@ class DecodeEngine final {
   // one, the youngest first, evenly over drain_spread; what ends in the meantime ends as ever.
   void Drain(Nanos now);
 
+  // What Launch begins with: opens that wait and find a place are admitted. Where Launch computes
+  // the step itself, their Opened can be on its way meanwhile.
+  void Admit(Nanos now);
   // Starts a step with the work there is. False: nothing to do, or two steps are in flight.
   bool Launch(Nanos now);
   // Blocks until the oldest launched step is done or the device is lost, so that Collect can be
@@ -301,6 +304,7 @@ class DecodeEngine final {
   // Finishes the oldest launched step, waiting for it if need be. False: none is in flight.
   // INTERNAL: the device is lost; the engine is of no more use.
   absl::StatusOr<bool> Collect(Nanos now);
+  bool has_events() const;
   std::vector<EngineEvent> TakeEvents();
 
   EngineLoad load() const;

@@ -238,6 +238,8 @@ struct EngineState {
   void CollectPrompts(const Step& step);
 
   // decode_engine_step.cc
+  bool MayLaunch() const;
+  void Admit(Nanos now);
   bool Launch(Nanos now);
   int32_t PendingRows(const Session& session) const;
   void ReuseCachedPages(Session* session);

@@ -215,12 +215,21 @@ void EngineState::StageFetch(Session* session, Step* step) {
   session->fetches.pop_front();
 }
 
-bool EngineState::Launch(Nanos now) {
-  if (num_in_flight() == static_cast<int32_t>(steps.size()) || !device_status.ok()) return false;
+bool EngineState::MayLaunch() const {
+  return num_in_flight() < static_cast<int32_t>(steps.size()) && device_status.ok();
+}
+
+void EngineState::Admit(Nanos now) {
+  if (!MayLaunch()) return;
   if (!Planted(Bug::kQueueIgnoresDeadline)) Expire(now);
   HandOver(now);
   cache.ExpireRetained(now);
   AdmitQueued();
+}
+
+bool EngineState::Launch(Nanos now) {
+  if (!MayLaunch()) return false;
+  Admit(now);
   growth_waits = false;
   ForkReadyGroups();
   FindRunnable();

@@ -196,7 +196,7 @@ TEST(Layering, CudaHeadersStayInKernelsCudaAndRpcHeadersInServices) {
   }
 }
 
-TEST(Layering, HttpHeadersStayInServicesCommonHttp) {
+TEST(Layering, HttpHeadersStayInTheServerAndTheClient) {
   for (const Include& include : Includes()) {
     if (!StartsWith(include.target, "boost/")) continue;
     EXPECT_TRUE(StartsWith(include.file, "services/common/http/") ||

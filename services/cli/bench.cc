@@ -41,7 +41,6 @@ struct Flags {
   ConnectionFlags connection;
   RequestFlags request;
   std::string http;
-  std::string api_key;
   std::vector<int32_t> concurrency = {1};
   std::optional<double> rate;
   std::optional<int64_t> requests;
@@ -67,6 +66,7 @@ absl::StatusOr<v1::Model> FindModel(const Flags& flags) {
   ASSIGN_OR_RETURN(const std::unique_ptr<Connection> connection,
                    Connection::Dial(flags.connection));
   grpc::ClientContext context;
+  connection->Authorize(&context);
   context.set_deadline(std::chrono::system_clock::now() +
                        std::chrono::seconds(static_cast<int>(kModelsPatience)));
   v1::GetModelRequest request;
@@ -123,9 +123,10 @@ absl::StatusOr<Target> MakeHttpTarget(const Flags& flags, v1::GenerateRequest re
                                       LoadMeter* meter) {
   Target out;
   ASSIGN_OR_RETURN(const HttpUrl url, ParseHttpUrl(flags.http));
+  ASSIGN_OR_RETURN(std::string api_key, flags.connection.ApiKey());
   HttpClientOptions options{.url = url,
                             .authority_file = flags.connection.tls.authority,
-                            .api_key = flags.api_key,
+                            .api_key = std::move(api_key),
                             .timeout_seconds = kModelsPatience};
   ASSIGN_OR_RETURN(const std::unique_ptr<HttpClient> asker, HttpClient::Make(options));
   ASSIGN_OR_RETURN(out.model, FindHttpModel(*asker, flags.request.model));
@@ -259,7 +260,7 @@ absl::Status WriteJson(const std::string& path, const nlohmann::json& json) {
   const std::string text = json.dump(2, ' ', false, nlohmann::json::error_handler_t::replace);
   if (path == "-") {
     std::cout << text << "\n" << std::flush;
-    return std::cout ? absl::OkStatus() : absl::UnavailableError("stdout cannot be written");
+    return absl::OkStatus();  // main looks whether stdout took it
   }
   std::ofstream file(path);
   file << text << "\n";
@@ -330,8 +331,6 @@ void AddBench(CLI::App& app, const std::function<void(Run)>& set_run) {
   command->add_option("--http", flags->http,
                       "http:// or https:// URL of the server: POST /v1/completions, instead of "
                       "--server; of the TLS flags only --tls-ca counts");
-  command->add_option("--api-key", flags->api_key, "Bearer token, with --http")
-      ->envname("TANDEM_API_KEY");
   CLI::Option* concurrency =
       command
           ->add_option("--concurrency", flags->concurrency,

@@ -185,8 +185,10 @@ class Chat final {
     *request.mutable_chat() = conversation_.chat();
     request.mutable_response()->set_prefill_progress(StderrIsTerminal());
     const GenerationResult result = Generate(
-        connection_, request, settings_.flags().timeout_seconds,
-        [this](const v1::Delta& delta) { std::cout << Shown(delta.text()) << std::flush; });
+        connection_, request, settings_.flags().timeout_seconds, [this](const v1::Delta& delta) {
+          std::cout << Shown(delta.text()) << std::flush;
+          return true;
+        });
     const ChoiceResult choice = result.choices.empty() ? ChoiceResult() : result.choices[0];
     const bool stopped = result.interrupted;
     std::cout << (stopped ? " [stopped]" : "") << "\n\n" << std::flush;
@@ -194,9 +196,8 @@ class Chat final {
     const bool failed = choice.done && choice.finished.reason() == v1::FINISH_REASON_ERROR;
     if (!stopped && (failed || !result.status.ok())) {
       conversation_.TakeBackQuestion();
-      return Complain(
-          absl::StrCat(failed ? choice.finished.error() : std::string(result.status.message()),
-                       " (the question was taken back)"));
+      return Complain(absl::StrCat(failed ? choice.finished.error() : FailureText(result.status),
+                                   " (the question was taken back)"));
     }
     if (stopped && choice.text.empty()) {
       conversation_.TakeBackQuestion();

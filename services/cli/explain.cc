@@ -11,6 +11,7 @@
 #include "engine/base/status.h"
 #include "services/cli/commands.h"
 #include "services/cli/explain_output.h"
+#include "services/common/flags.h"
 #include "services/trace/trace_replay.h"
 
 namespace tandem::cli {
@@ -220,7 +221,7 @@ void AddExplain(CLI::App& app, const std::function<void(Run)>& set_run) {
   command->add_option("--top-k", flags->top_k, "0: off");
   command->add_option("--top-p", flags->top_p, "1: off");
   command->add_option("--min-p", flags->min_p, "0: off");
-  command->add_option("--seed", flags->seed, "Of the noise");
+  command->add_option("--seed", flags->seed, "Of the noise")->check(CheckUnsigned);
   command->callback([flags, set_run] { set_run([flags] { return RunExplain(*flags); }); });
 }
 

@@ -30,8 +30,10 @@ struct Flags {
   bool json = false;
 };
 
-absl::StatusOr<v1::ListWorkersResponse> ListWorkers(v1::Fleet::Stub& stub) {
+absl::StatusOr<v1::ListWorkersResponse> ListWorkers(const Connection& connection,
+                                                    v1::Fleet::Stub& stub) {
   grpc::ClientContext context;
+  connection.Authorize(&context);
   context.set_deadline(std::chrono::system_clock::now() + kPatience);
   v1::ListWorkersResponse response;
   const grpc::Status status = stub.ListWorkers(&context, {}, &response);
@@ -39,8 +41,9 @@ absl::StatusOr<v1::ListWorkersResponse> ListWorkers(v1::Fleet::Stub& stub) {
   return response;
 }
 
-// A text tier that does not answer is part of the picture: the watch goes on.
-int Watch(v1::Fleet::Stub& stub, const Flags& flags) {
+// A text tier that does not answer is part of the picture: the watch goes on. One that wants
+// another key will not change its mind.
+int Watch(const Connection& connection, v1::Fleet::Stub& stub, const Flags& flags) {
   std::mutex mutex;
   std::condition_variable changed;
   bool stop = false;
@@ -56,7 +59,8 @@ int Watch(v1::Fleet::Stub& stub, const Flags& flags) {
   std::unique_lock lock(mutex);
   while (!stop) {
     lock.unlock();
-    const auto workers = ListWorkers(stub);
+    const auto workers = ListWorkers(connection, stub);
+    if (absl::IsUnauthenticated(workers.status())) return Fail(workers.status());
     if (flags.json) {
       std::cout << FleetJson(workers, std::time(nullptr)) << "\n" << std::flush;
     } else if (live) {
@@ -76,8 +80,8 @@ int RunFleet(const Flags& flags) {
   const auto connection = Connection::Dial(flags.connection);
   if (!connection.ok()) return Fail(connection.status());
   const auto stub = v1::Fleet::NewStub((*connection)->channel());
-  if (flags.watch.has_value()) return Watch(*stub, flags);
-  const auto workers = ListWorkers(*stub);
+  if (flags.watch.has_value()) return Watch(**connection, *stub, flags);
+  const auto workers = ListWorkers(**connection, *stub);
   if (!workers.ok()) return Fail(workers.status());
   if (flags.json) {
     std::cout << FleetJson(workers, std::time(nullptr)) << "\n";

@@ -29,7 +29,7 @@ struct Flags {
 int RunGenerate(const Flags& flags) {
   v1::GenerateRequest request;
   if (const absl::Status status = flags.request.Fill(request); !status.ok()) {
-    std::cerr << "error: " << status.message() << "\n";
+    Fail(status);
     return 2;
   }
   std::string prompt = flags.prompt;
@@ -54,22 +54,20 @@ int RunGenerate(const Flags& flags) {
     request.mutable_response()->set_prompt_logprobs(*flags.prompt_logprobs);
 
   auto connection = Connection::Dial(flags.connection);
-  if (!connection.ok()) {
-    std::cerr << "error: " << connection.status().message() << "\n";
-    return 1;
-  }
+  if (!connection.ok()) return Fail(connection.status());
   // One choice streams as it comes; several would run into each other, so they are printed whole.
   const bool stream = flags.n == 1;
   const GenerationResult result = Generate(
       **connection, request, flags.request.timeout_seconds,
       [stream](const v1::Delta& delta) {
-        if (!stream) return;
+        if (!stream) return true;
         std::cout << (isatty(STDOUT_FILENO) == 1 ? ForTerminal(delta.text()) : delta.text())
                   << std::flush;
+        return !std::cout.fail();  // nobody reads any more
       },
       [](const v1::PromptLogprobs& logprobs) { std::cerr << Lines(logprobs); });
   if (stream) {
-    std::cout << "\n";
+    if (!result.choices.empty()) std::cout << "\n";
   } else {
     for (size_t i = 0; i < result.choices.size(); ++i) {
       std::cout << "--- choice " << i << "\n" << result.choices[i].text << "\n";
@@ -78,10 +76,8 @@ int RunGenerate(const Flags& flags) {
   std::cout << std::flush;
   if (flags.verbose) std::cerr << Summary(result);
   if (result.interrupted) return 130;
-  if (!result.status.ok()) {
-    std::cerr << "error: " << result.status.message() << "\n";
-    return 1;
-  }
+  if (std::cout.fail()) return 1;  // main says so
+  if (!result.status.ok()) return Fail(result.status);
   for (const ChoiceResult& choice : result.choices) {
     if (!choice.done || choice.finished.reason() == v1::FINISH_REASON_ERROR) {
       std::cerr << "error: " << (choice.done ? choice.finished.error() : "the stream ended early")

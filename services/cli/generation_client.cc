@@ -1,5 +1,6 @@
 #include "services/cli/generation_client.h"
 
+#include <unistd.h>
 #include <algorithm>
 #include <chrono>
 #include <iostream>
@@ -13,10 +14,17 @@
 #include "engine/base/status.h"
 #include "services/cli/interrupt.h"
 #include "services/cli/terminal.h"
+#include "services/common/flags.h"
 #include "services/common/grpc_status.h"
 #include "services/common/progress.h"
 
 namespace tandem::cli {
+namespace {
+
+constexpr double kMinTimeoutSeconds = 0.001;
+constexpr double kMaxTimeoutSeconds = 86400;
+
+}  // namespace
 
 void RequestFlags::AddTo(CLI::App& app) {
   app.add_option("--model", model, "Model name; needed only where several are served");
@@ -36,7 +44,7 @@ void RequestFlags::AddTo(CLI::App& app) {
   app.add_option("--repetition-window", repetition_window, "Last tokens that count; 0: all");
   app.add_option("--presence-window", presence_window, "Last tokens that count; 0: all");
   app.add_option("--frequency-window", frequency_window, "Last tokens that count; 0: all");
-  app.add_option("--seed", seed, "Default: drawn, and printed by -v");
+  app.add_option("--seed", seed, "Default: drawn, and printed by -v")->check(CheckUnsigned);
   app.add_option("--logit-bias", logit_bias,
                  "ID:VALUE, added to that token's logit; may be repeated");
   app.add_option("--stop", stop_strings, "Text that ends the answer; may be repeated");
@@ -47,7 +55,7 @@ void RequestFlags::AddTo(CLI::App& app) {
                  "Share cached tokens only with requests of the same salt; at most 64 bytes");
   app.add_flag("--no-cache", no_cache, "Neither find cached tokens nor leave any");
   app.add_option("--timeout", timeout_seconds, "Seconds for the whole call; default: none")
-      ->check(CLI::PositiveNumber);
+      ->check(CLI::Range(kMinTimeoutSeconds, kMaxTimeoutSeconds));
 }
 
 absl::Status RequestFlags::Fill(v1::GenerateRequest& request) const {
@@ -97,12 +105,14 @@ GenerationResult Generate(Connection& connection, const v1::GenerateRequest& req
   };
   GenerationResult result;
   grpc::ClientContext context;
+  connection.Authorize(&context);
   if (timeout_seconds) {
     context.set_deadline(std::chrono::system_clock::now() +
                          std::chrono::microseconds(static_cast<int64_t>(*timeout_seconds * 1e6)));
   }
   const InterruptScope interrupt([&context] { context.TryCancel(); });
-  Progress progress("reading the prompt", StderrIsTerminal(), std::cerr);
+  Progress progress("reading the prompt", StderrIsTerminal(), std::cerr,
+                    SizeOfTerminal(STDERR_FILENO).columns);
   const Clock::time_point start = Clock::now();
   const auto reader = connection.generation().Generate(&context, request);
   v1::GenerateResponse response;
@@ -111,9 +121,12 @@ GenerationResult Generate(Connection& connection, const v1::GenerateRequest& req
       case v1::GenerateResponse::kStarted:
         result.started = response.started();
         break;
-      case v1::GenerateResponse::kProgress:
-        progress.Update(response.progress().done_tokens(), response.progress().total_tokens());
+      case v1::GenerateResponse::kProgress: {
+        const v1::Progress& read = response.progress();
+        if (read.done_tokens() < 0 || read.done_tokens() > read.total_tokens()) break;
+        progress.Update(read.done_tokens(), read.total_tokens());
         break;
+      }
       case v1::GenerateResponse::kPromptLogprobs:
         if (on_prompt) on_prompt(response.prompt_logprobs());
         break;
@@ -125,7 +138,7 @@ GenerationResult Generate(Connection& connection, const v1::GenerateRequest& req
         if (result.choices.size() <= static_cast<size_t>(delta.choice()))
           result.choices.resize(delta.choice() + 1);
         result.choices[delta.choice()].text += delta.text();
-        on_delta(delta);
+        if (!on_delta(delta)) context.TryCancel();
         break;
       }
       case v1::GenerateResponse::kFinished: {

@@ -61,7 +61,7 @@ struct GenerationResult {
   double total_seconds = 0.0;
 };
 
-using DeltaSink = std::function<void(const v1::Delta&)>;
+using DeltaSink = std::function<bool(const v1::Delta&)>;  // false: no more is wanted
 using PromptSink = std::function<void(const v1::PromptLogprobs&)>;
 
 // Streams into on_delta and on_prompt (as messages arrive) and returns when the stream has ended. A

@@ -41,7 +41,7 @@ class GrpcTarget::Call final : public grpc::ClientReadReactor<v1::GenerateRespon
   Call(GrpcTarget* target, std::function<void(LoadResult)> done)
       : target_(target), done_(std::move(done)) {}
 
-  void Start(v1::Generation::Stub& stub, BenchPrompt prompt) {
+  void Start(Connection& connection, BenchPrompt prompt) {
     request_ = target_->options_.request;
     if (!prompt.ids.empty()) {
       request_.mutable_token_ids()->mutable_ids()->Add(prompt.ids.begin(), prompt.ids.end());
@@ -53,7 +53,8 @@ class GrpcTarget::Call final : public grpc::ClientReadReactor<v1::GenerateRespon
           std::chrono::system_clock::now() +
           std::chrono::microseconds(static_cast<int64_t>(target_->options_.timeout_seconds * 1e6)));
     }
-    stub.async()->Generate(&context_, &request_, this);
+    connection.Authorize(&context_);
+    connection.generation().async()->Generate(&context_, &request_, this);
     StartRead(&response_);
     StartCall();
   }
@@ -153,7 +154,7 @@ void GrpcTarget::Send(int64_t number, std::function<void(LoadResult)> done) {
     calls_.insert(call);
   }
   // Not touched after Start: it may be over.
-  call->Start(connections_[static_cast<size_t>(number) % connections_.size()]->generation(),
+  call->Start(*connections_[static_cast<size_t>(number) % connections_.size()],
               prompts_->Get(number));
 }
 

@@ -141,6 +141,8 @@ class Client final : public HttpClient {
     auto [resolve_error, addresses] =
         co_await resolver.async_resolve(options_.url.host, options_.url.port, kAwait);
     if (resolve_error) co_return resolve_error;
+    // Closing a stream that is not connected ends no look-up.
+    if (call->cancelled) co_return asio::error::operation_aborted;
     beast::tcp_stream& lowest = beast::get_lowest_layer(*call->stream);
     auto [connect_error, address] = co_await lowest.async_connect(addresses, kAwait);
     if (connect_error) co_return connect_error;

@@ -144,8 +144,8 @@ absl::StatusOr<nlohmann::json> FindHttpModel(HttpClient& client, const std::stri
       [&ended](const absl::StatusOr<int>& status) { ended.set_value(status); });
   ASSIGN_OR_RETURN(const int status, ended.get_future().get());
   if (status != 200) {
-    return absl::UnavailableError(
-        absl::StrCat("GET /v1/models: HTTP ", status, ": ", ErrorText(body)));
+    const std::string text = absl::StrCat("GET /v1/models: HTTP ", status, ": ", ErrorText(body));
+    return status == 401 ? absl::UnauthenticatedError(text) : absl::UnavailableError(text);
   }
   const nlohmann::json json = nlohmann::json::parse(body, nullptr, false);
   if (!json.is_object() || !json.contains("data") || !json["data"].is_array()) {

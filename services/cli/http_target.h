@@ -21,7 +21,8 @@
 namespace tandem::cli {
 
 // The first model that GET /v1/models lists, or the one of that name, as the server describes it.
-// NOT_FOUND: it is not there; UNAVAILABLE and others: no answer, or one that is no list of models.
+// NOT_FOUND: it is not there; UNAUTHENTICATED: a key is needed; UNAVAILABLE and others: no answer,
+// or one that is no list of models.
 absl::StatusOr<nlohmann::json> FindHttpModel(HttpClient& client, const std::string& name);
 
 // The body of a streamed completion: what is set in the request, under OpenAI's names, and under

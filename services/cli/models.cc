@@ -39,6 +39,7 @@ int RunModels(const Flags& flags) {
   const auto connection = Connection::Dial(flags.connection);
   if (!connection.ok()) return Fail(connection.status());
   grpc::ClientContext context;
+  (*connection)->Authorize(&context);
   context.set_deadline(std::chrono::system_clock::now() + kPatience);
   v1::ListModelsResponse response;
   const grpc::Status status = (*connection)->generation().ListModels(&context, {}, &response);

@@ -33,7 +33,7 @@ absl::StatusOr<TokenizerData> ReadVocabulary(const std::string& path) {
     return checkpoint->Tokenizer();
   }
   std::ifstream file(path, std::ios::binary);
-  if (!file) return NotFound("cannot read ", path);
+  if (!file) return NotFound("--vocabulary ", path, ": it cannot be read");
   TokenizerData data;
   data.kind = TokenizerKind::kSentencePiece;
   data.sentencepiece_model.assign(std::istreambuf_iterator<char>(file), {});
@@ -42,7 +42,11 @@ absl::StatusOr<TokenizerData> ReadVocabulary(const std::string& path) {
 
 absl::StatusOr<v1::TokenizeResponse> TokenizeHere(const Flags& flags) {
   ASSIGN_OR_RETURN(TokenizerData data, ReadVocabulary(flags.vocabulary));
-  ASSIGN_OR_RETURN(const std::unique_ptr<Tokenizer> tokenizer, MakeTokenizer(std::move(data)));
+  absl::StatusOr<std::unique_ptr<Tokenizer>> made = MakeTokenizer(std::move(data));
+  if (!made.ok()) {
+    return InvalidArgument("--vocabulary ", flags.vocabulary, ": ", made.status().message());
+  }
+  const std::unique_ptr<Tokenizer> tokenizer = *std::move(made);
   EncodeOptions options;
   options.add_special = flags.add_special;
   options.parse_special = flags.parse_special;
@@ -67,6 +71,7 @@ absl::StatusOr<v1::TokenizeResponse> TokenizeThere(const Flags& flags) {
   request.set_add_special(flags.add_special);
   request.set_parse_special(flags.parse_special);
   grpc::ClientContext context;
+  connection->Authorize(&context);
   v1::TokenizeResponse response;
   RETURN_IF_ERROR(FromGrpc(connection->generation().Tokenize(&context, request, &response)));
   return response;
@@ -75,10 +80,7 @@ absl::StatusOr<v1::TokenizeResponse> TokenizeThere(const Flags& flags) {
 int RunTokenize(Flags& flags) {
   if (flags.text == "-") flags.text.assign(std::istreambuf_iterator<char>(std::cin), {});
   const auto response = flags.vocabulary.empty() ? TokenizeThere(flags) : TokenizeHere(flags);
-  if (!response.ok()) {
-    std::cerr << "error: " << response.status().message() << "\n";
-    return 1;
-  }
+  if (!response.ok()) return Fail(response.status());
   if (flags.json) {
     nlohmann::json tokens = nlohmann::json::array();
     for (const v1::Token& token : response->tokens()) {

@@ -1,10 +1,12 @@
 #include "services/common/flags.h"
 
+#include <cstdint>
 #include <iostream>
 #include <map>
 #include <string>
 #include <utility>
 
+#include "absl/strings/str_cat.h"
 #include "services/common/flag_table.h"
 #include "services/common/logging.h"
 #include "services/common/version.h"
@@ -61,6 +63,11 @@ void AddPrintFlag(CLI::App& app, const std::string& name, std::function<std::str
                         })
       ->group("")
       ->trigger_on_parse();
+}
+
+std::string CheckUnsigned(const std::string& text) {
+  if (text.find('-') == std::string::npos) return "";
+  return absl::StrCat("it must be 0 to ", UINT64_MAX, ", not ", text);
 }
 
 std::optional<int> ParseFlags(CLI::App& app, int argc, const char* const* argv) {

@@ -24,6 +24,9 @@ void AddLogFlags(CLI::App& app, LogOptions* log, int* status_seconds);
 
 // A flag for documents, which --help does not show: prints `text` and leaves.
 void AddPrintFlag(CLI::App& app, const std::string& name, std::function<std::string()> text);
+// For a check of an unsigned option, of which CLI11 would take -1 as the largest number. Empty: it
+// is one; else what is wrong.
+std::string CheckUnsigned(const std::string& text);
 
 // Parses. Null: go on. Else the exit code to leave with: 0 after --help or --version (on stdout),
 // kExitUsage after one line on stderr that names the flag, the value and the limit.

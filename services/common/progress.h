@@ -12,8 +12,10 @@ namespace tandem {
 
 class Progress final {
  public:
-  // out must outlive this.
-  Progress(std::string label, bool terminal, std::ostream& out);
+  // out must outlive this. columns: of the terminal; the bar is as much shorter as it has to be.
+  Progress(std::string label, bool terminal, std::ostream& out, int columns = 80);
+  // Ends the line of a bar that did not come to its end.
+  ~Progress();
   Progress(const Progress&) = delete;
   Progress& operator=(const Progress&) = delete;
 
@@ -25,7 +27,9 @@ class Progress final {
   const std::string label_;
   const bool terminal_;
   std::ostream& out_;
+  const int width_;  // of the bar
   int shown_percent_ = -1;
+  bool line_open_ = false;
 };
 
 }  // namespace tandem

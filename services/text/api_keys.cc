@@ -7,13 +7,12 @@
 #include <fstream>
 
 #include "engine/base/status.h"
+#include "services/common/api_key.h"
 
 namespace tandem::text {
 namespace {
 
 constexpr std::string_view kScheme = "bearer ";
-
-bool IsVisible(char c) { return c > ' ' && c < 0x7f; }
 
 char Lower(char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c; }
 
@@ -31,16 +30,16 @@ absl::StatusOr<ApiKeys> ApiKeys::Load(const std::string& path) {
   ApiKeys out;
   std::string line;
   for (int32_t number = 1; std::getline(file, line); ++number) {
-    while (!line.empty() && (line.back() == '\r' || line.back() == ' ')) line.pop_back();
-    if (line.empty()) continue;
-    if (line.size() > kMaxKeyBytes || !std::all_of(line.begin(), line.end(), IsVisible)) {
+    const std::string_view key = TrimKeyLine(line);
+    if (key.empty()) continue;
+    if (!IsApiKey(key)) {
       return InvalidArgument("--api-key-file ", path, ": line ", number, " is no key: 1 to ",
-                             kMaxKeyBytes, " visible ASCII characters");
+                             kMaxApiKeyBytes, " visible ASCII characters");
     }
     if (out.digests_.size() == kMaxKeys) {
       return InvalidArgument("--api-key-file ", path, ": more than ", kMaxKeys, " keys");
     }
-    out.digests_.push_back(DigestOf(line));
+    out.digests_.push_back(DigestOf(key));
   }
   if (out.digests_.empty()) {
     return InvalidArgument("--api-key-file ", path, ": it holds no key, so nobody could come in");

@@ -16,9 +16,8 @@ namespace tandem::text {
 class ApiKeys final {
  public:
   static constexpr int32_t kMaxKeys = 1024;
-  static constexpr int32_t kMaxKeyBytes = 512;
 
-  // One key a line: visible ASCII characters; empty lines do not count. NOT_FOUND: the file cannot
+  // One key a line (see IsApiKey); empty lines do not count. NOT_FOUND: the file cannot
   // be read; INVALID_ARGUMENT names the line: it is no key, or there is none, or one too many.
   static absl::StatusOr<ApiKeys> Load(const std::string& path);
 

@@ -16,7 +16,7 @@ constexpr MetricSpec kTable[] = {
     {"tandem_text_requests_total", Type::kCounter, "door: grpc, http; status: OK, CANCELLED, ...",
      "Generations that ended, refused ones too, by the status that the client got"},
     {"tandem_text_refused_requests_total", Type::kCounter,
-     "door; reason: too_many, draining, no_worker, no_model, invalid, gone",
+     "door; reason: too_many, draining, no_worker, no_model, invalid, no_key, gone",
      "Those of them that were turned away before they came to a session"},
     {"tandem_text_requests_running", Type::kGauge, "", "Generations that have a session"},
     {"tandem_text_requests_waiting", Type::kGauge, "",

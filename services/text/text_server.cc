@@ -96,6 +96,7 @@ absl::StatusOr<std::unique_ptr<TextServer>> TextServer::Start(const TextServerOp
     if (door.files.empty()) door.files = WebFiles();
     ASSIGN_OR_RETURN(out->door_, HttpDoor::Make(std::move(door), out->intake_.get(), keys));
     ASSIGN_OR_RETURN(out->http_, HttpServer::Start(options.http, out->door_.get()));
+    out->http_server_ = out->http_.get();
   }
   // Last, since they call into all of the above.
   for (const std::string& address : options.workers) {
@@ -125,6 +126,7 @@ TextServer::~TextServer() {
   }
   server_.reset();
   http_.reset();
+  http_server_ = nullptr;
   service_.reset();
   intake_.reset();
   // Connections call into shards and shards into connections, so the first only stop, and go once
@@ -159,8 +161,8 @@ TextSnapshot TextServer::Snapshot() const {
   out.refusals = refusals_.snapshot();
   out.workers = reports_.snapshot();
   out.tasks_waiting = intake_->tasks_waiting();
-  if (http_ != nullptr) {
-    out.http = {.connections = http_->connections(), .streams = door_->streams()};
+  if (const HttpServer* const http = http_server_; http != nullptr) {
+    out.http = {.connections = http->connections(), .streams = door_->streams()};
   }
   return out;
 }

@@ -2,6 +2,7 @@
 // main runs and tests start.
 #pragma once
 
+#include <atomic>
 #include <chrono>
 #include <cstdint>
 #include <functional>
@@ -117,6 +118,8 @@ class TextServer final : public WorkerListener {
   std::unique_ptr<FleetService> fleet_;
   std::unique_ptr<HttpDoor> door_;
   std::unique_ptr<HttpServer> http_;  // null: no HTTP
+  // The same, for its own threads too, which ask for metrics while http_ is set and reset.
+  std::atomic<const HttpServer*> http_server_{nullptr};
   std::unique_ptr<RpcServer> server_;
 };
 

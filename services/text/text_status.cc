@@ -1,5 +1,6 @@
 // The text tier's status line.
 #include <algorithm>
+#include <cmath>
 #include <string>
 
 #include "absl/strings/str_cat.h"
@@ -35,7 +36,7 @@ void LogStatus(const TextSnapshot& now, const TextSnapshot& earlier, double seco
            {{"running", running},
             {"queued", now.shards.waiting},
             {"tokens_per_second", rate},
-            {"first_token_seconds_p50", median},
+            {"first_token_seconds_p50", any_first ? median : std::nan("")},  // null
             {"pages_free_percent", percent},
             {"workers", connected}},
            text);

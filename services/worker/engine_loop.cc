@@ -43,10 +43,7 @@ void EngineLoop::Run() {
     phase_began_ = SteadyNow();
     const bool commanded = ApplyCommands();
     const bool stepped = Step();
-    if (commanded || stepped) {
-      std::lock_guard lock(mutex_);
-      published_ = counts_;
-    }
+    if (commanded || stepped) PublishCounts();
     const bool busy = engine_->num_live() > 0 || in_flight_ > 0;
     if (lost_ || (draining_ && !busy)) {
       std::lock_guard lock(mutex_);
@@ -101,6 +98,12 @@ bool EngineLoop::Step() {
   if (lost_) return false;
   const Nanos now = SteadyNow();
   phase_began_ = now;
+  // Opened does not wait for the step, which a CPU computes within Launch.
+  engine_->Admit(now);
+  if (engine_->has_events()) {
+    EndPhase(EnginePhase::kLaunch);
+    PostEvents();
+  }
   const bool launched = engine_->Launch(now);
   if (launched) {
     EndPhase(EnginePhase::kLaunch);
@@ -134,6 +137,11 @@ bool EngineLoop::Collect() {
   return true;
 }
 
+void EngineLoop::PublishCounts() {
+  std::lock_guard lock(mutex_);
+  published_ = counts_;
+}
+
 WorkerCounts EngineLoop::counts() const {
   std::lock_guard lock(mutex_);
   return published_;
@@ -164,6 +172,7 @@ void EngineLoop::PostEvents() {
                        load.steps != posted_load_.steps;
   if (events.empty() && !changed) return;
   posted_load_ = load;
+  PublishCounts();  // first: what a peer has seen is counted
   dispatcher_.Post(std::move(events), load);
   EndPhase(EnginePhase::kPost);
 }

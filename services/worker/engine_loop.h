@@ -60,6 +60,7 @@ class EngineLoop final {
   void CountEvents(const std::vector<EngineEvent>& events);
   // Posts the events there are, and the load where it changed.
   void PostEvents();
+  void PublishCounts();
 
   const std::unique_ptr<DecodeEngine> engine_;
   const int32_t max_in_flight_;  // steps

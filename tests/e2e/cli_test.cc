@@ -47,10 +47,17 @@ TEST(Cli, AWrongFlagIsOneLineAndStatus2) {
       {{"bench", "--prompt-tokens", "0"}, "--prompt-tokens"},
       {{"bench", "--prompt-tokens", "4", "--prompt-file", "x"}, "--prompt-file"},
       {{"bench", "--shared-prefix", "4", "--prompt-file", "x"}, "--prompt-file"},
-      {{"bench", "--http", "x", "--server", "y"}, "--http"},
+      {{"bench", "--http", "x", "--server", "y:1"}, "--http"},
       {{"bench", "--http", "gopher://x"}, "gopher://x"},
       {{"bench", "--logit-bias", "7"}, "ID:VALUE"},
       {{"chat", "--logit-bias", "7"}, "ID:VALUE"},
+      {{}, "a command is needed: generate, chat"},
+      {{"nonsense"}, "nonsense"},
+      {{"generate", "x", "--seed", "-1"}, "--seed: it must be 0 to 18446744073709551615, not -1"},
+      {{"explain", "x", "--seed", "-1"}, "--seed"},
+      {{"generate", "x", "--timeout", "0"}, "0.001"},
+      {{"models", "--server", "127.0.0.1"}, "--server: it must be host:port, not 127.0.0.1"},
+      {{"health", "localhost:"}, "it must be host:port, not localhost:"},
   };
   for (const auto& [arguments, part] : cases) {
     const RunResult result = Tandem(arguments);
@@ -165,6 +172,24 @@ TEST_F(CliFleet, ModelsAreATableOrJson) {
   EXPECT_EQ(weights.size(), 32u);
   EXPECT_THAT(table.output, HasSubstr(weights.substr(0, 8)));
   EXPECT_THAT(table.output, Not(HasSubstr(weights)));
+}
+
+TEST_F(CliFleet, WhatStdoutDoesNotTakeIsAnError) {
+  const std::string tandem = ProgramPath("tandem");
+  for (const std::string command :
+       {"models", "fleet", "tokenize x", "generate x --max-tokens 2", "generate x -n 2",
+        "bench --requests 1 --max-tokens 1", "bench --requests 1 --max-tokens 1 --json -"}) {
+    const RunResult result = RunProgram(
+        {"/bin/sh", "-c",
+         tandem + " " + command + " --server " + fleet_->text_address() + " >/dev/full"});
+    EXPECT_EQ(result.status, 1) << command;
+    EXPECT_THAT(result.output, HasSubstr("error: stdout cannot be written")) << command;
+  }
+  // An answer that nobody reads is not made to its end.
+  const RunResult result = RunProgram({"/bin/sh", "-c",
+                                       tandem + " generate x --ignore-eos -v --server " +
+                                           fleet_->text_address() + " 2>&1 >/dev/full"});
+  EXPECT_THAT(result.output, Not(HasSubstr("choice 0"))) << "it has no end of its own";
 }
 
 TEST_F(CliFleet, FleetShowsBothWorkersAsATableOrJson) {

@@ -60,7 +60,7 @@ TEST(Programs, SayWhichFlagIsWrongAndLeaveWithStatus2) {
       {"tandem-text",
        {"--worker", "127.0.0.1:1", "--api-key-file", "/no/such/file"},
        {"--api-key-file", "/no/such/file"}},
-      {"tandem", {}, {"subcommand"}},
+      {"tandem", {}, {"a command is needed", "generate"}},
       {"tandem", {"generate"}, {"prompt"}},
       {"tandem", {"generate", "x", "--logit-bias", "7"}, {"--logit-bias", "7", "ID:VALUE"}},
   };

@@ -131,7 +131,7 @@ void Connection::Advance() {
     if (!reader_.has_value()) {
       // Some clients end a body with a line of its own.
       while (input_.compare(0, 2, "\r\n") == 0) input_.erase(0, 2);
-      if (input_.empty()) break;
+      if (input_.empty() || input_ == "\r") break;
       reader_.emplace(RequestLimits{.max_body_bytes = shared_->options.max_body_bytes,
                                     .max_header_bytes = shared_->options.max_header_bytes});
       in_body_ = false;

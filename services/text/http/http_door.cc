@@ -40,8 +40,11 @@ absl::StatusOr<std::string> DetokenizeAnswer(const Router& router, std::string_v
 }  // namespace
 
 const HttpDoor::Route HttpDoor::kRoutes[] = {
-    {.path = "/v1/completions", .post = true, .method = &HttpDoor::Completions},
-    {.path = "/v1/chat/completions", .post = true, .method = &HttpDoor::ChatCompletions},
+    {.path = "/v1/completions", .post = true, .generates = true, .method = &HttpDoor::Completions},
+    {.path = "/v1/chat/completions",
+     .post = true,
+     .generates = true,
+     .method = &HttpDoor::ChatCompletions},
     {.path = "/v1/models", .method = &HttpDoor::Models},
     {.path = "/v1/models/{id}", .method = &HttpDoor::Model},
     {.path = "/tokenize", .post = true, .method = &HttpDoor::Tokenize},
@@ -104,10 +107,14 @@ void HttpDoor::OnRequest(HttpRequest request, std::shared_ptr<HttpExchange> exch
     return reply.Send(std::move(refused));
   }
   if (file != nullptr) return File(*file, request, reply);
-  if (keys_ != nullptr && !route->open) {
+  absl::Status allowed = CheckNoneTwice(request.headers);
+  if (allowed.ok() && keys_ != nullptr && !route->open) {
     const std::string* const shown = request.headers.Find("authorization");
-    const absl::Status allowed = keys_->Check(shown == nullptr ? "" : *shown);
-    if (!allowed.ok()) return reply.SendError(allowed);
+    allowed = keys_->Check(shown == nullptr ? "" : *shown);
+  }
+  if (!allowed.ok()) {
+    if (route->generates) intake_->CountRefusal(Door::kHttp, allowed);
+    return reply.SendError(allowed);
   }
   (this->*route->method)(std::move(request), reply);
 }
@@ -131,14 +138,17 @@ void HttpDoor::ChatCompletions(HttpRequest request, Reply reply) {
 void HttpDoor::Generate(Endpoint endpoint, HttpRequest request, Reply reply) {
   const Nanos now = SteadyNow();
   std::string id = MakeId();
+  const auto refuse = [&](const absl::Status& status) {
+    intake_->CountRefusal(Door::kHttp, status);
+    reply.SendError(status);
+  };
   absl::StatusOr<std::string> request_id = RequestIdOf(request.headers);
-  if (!request_id.ok()) return reply.SendError(request_id.status());
+  if (!request_id.ok()) return refuse(request_id.status());
   reply.SetRequestId(request_id->empty() ? id : *request_id);
   const absl::StatusOr<Nanos> deadline = DeadlineOf(request.headers, now);
-  if (!deadline.ok()) return reply.SendError(deadline.status());
-  if (const absl::Status plain = CheckEncoding(request.headers); !plain.ok()) {
-    return reply.SendError(plain);
-  }
+  if (!deadline.ok()) return refuse(deadline.status());
+  const absl::Status plain = CheckEncoding(request.headers);
+  if (!plain.ok()) return refuse(plain);
   HttpGeneration::Start(intake_,
                         {.endpoint = endpoint,
                          .body = std::move(request.body),

@@ -55,8 +55,9 @@ class HttpDoor final : public HttpHandler {
   using Method = void (HttpDoor::*)(HttpRequest request, Reply reply);
   struct Route {
     std::string_view path;
-    bool post = false;  // else GET and HEAD
-    bool open = false;  // no key is needed
+    bool post = false;       // else GET and HEAD
+    bool open = false;       // no key is needed
+    bool generates = false;  // what is refused is counted
     Method method = nullptr;
   };
   static const Route kRoutes[];

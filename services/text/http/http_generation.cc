@@ -15,6 +15,8 @@ std::string NumberedId(const std::string& id, size_t prompt) {
   return id.substr(0, kMaxRequestIdBytes - number.size()) + number;
 }
 
+absl::Status ClientGone() { return absl::CancelledError("the client is gone"); }
+
 absl::Status DeadlinePassed() { return absl::DeadlineExceededError("the deadline passed"); }
 
 }  // namespace
@@ -55,7 +57,7 @@ void HttpGeneration::Run() {
 }
 
 absl::Status HttpGeneration::Prepare(std::vector<GenerationRequest>* prepared, int32_t* prompt) {
-  if (reply_.exchange().gone()) return absl::CancelledError("the client is gone");
+  if (reply_.exchange().gone()) return ClientGone();
   if (arrival_.deadline <= SteadyNow()) return DeadlinePassed();
   ASSIGN_OR_RETURN(call_, ParseCompletionCall(arrival_.endpoint, arrival_.body));
   std::string().swap(arrival_.body);
@@ -91,9 +93,11 @@ absl::StatusOr<std::string> HttpGeneration::ChooseRequestId() const {
 
 void HttpGeneration::Submit(std::vector<GenerationRequest> prepared) {
   std::vector<Shard*> shards;
+  bool gone = false;
   {
     std::lock_guard lock(mutex_);
-    if (!done_) {
+    gone = done_;
+    if (!gone) {
       answer_.emplace(call_, arrival_.id, std::time(nullptr));
       for (const GenerationRequest& request : prepared) {
         Part& part =
@@ -105,6 +109,7 @@ void HttpGeneration::Submit(std::vector<GenerationRequest> prepared) {
     }
     const Intake::Place given_back = TakePlaceLocked();
   }
+  if (gone) intake_->CountRefusal(Door::kHttp, ClientGone());
   for (size_t p = 0; p < shards.size(); ++p) {
     shards[p]->Submit(parts_[p].call.key(), std::move(prepared[p]),
                       std::shared_ptr<ResponseSink>(shared_from_this(), &parts_[p].sink));
@@ -209,8 +214,10 @@ void HttpGeneration::AcceptLocked(int32_t prompt, Told* told) {
   answer_->Add(prompt, taken_, &out_);
   if (!stream()) {
     if (answer_->too_large()) {
-      FailLocked(ResourceExhausted("the answer is too large: at most ", CompletionAnswer::kMaxBytes,
-                                   " bytes; with stream there is no limit"),
+      // Not RESOURCE_EXHAUSTED, which clients would try again.
+      FailLocked(absl::OutOfRangeError(absl::StrCat("the answer is too large: at most ",
+                                                    CompletionAnswer::kMaxBytes,
+                                                    " bytes; with stream there is no limit")),
                  -1, told);
     }
     return;

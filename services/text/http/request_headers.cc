@@ -43,6 +43,17 @@ absl::StatusOr<Nanos> DeadlineOf(const HttpHeaders& headers, Nanos now) {
   return now + static_cast<Nanos>(seconds * static_cast<double>(kNanosPerSecond));
 }
 
+absl::Status CheckNoneTwice(const HttpHeaders& headers) {
+  for (const char* const name :
+       {"Authorization", "Content-Encoding", "X-Request-Id", "X-Request-Timeout"}) {
+    const auto count = std::count_if(
+        headers.begin(), headers.end(),
+        [name](const HttpHeader& header) { return EqualsIgnoringCase(header.name, name); });
+    if (count > 1) return InvalidArgument(name, " is sent ", count, " times: at most once");
+  }
+  return absl::OkStatus();
+}
+
 absl::Status CheckEncoding(const HttpHeaders& headers) {
   const std::string* const encoding = headers.Find("content-encoding");
   if (encoding == nullptr || EqualsIgnoringCase(*encoding, "identity")) return absl::OkStatus();

@@ -21,6 +21,10 @@ absl::StatusOr<std::string> RequestIdOf(const HttpHeaders& headers);
 // there is none. INVALID_ARGUMENT names the value and the limits.
 absl::StatusOr<Nanos> DeadlineOf(const HttpHeaders& headers, Nanos now);
 
+// INVALID_ARGUMENT: one of the headers that mean something here is there twice. Of two values none
+// is chosen.
+absl::Status CheckNoneTwice(const HttpHeaders& headers);
+
 // INVALID_ARGUMENT: the body is compressed.
 absl::Status CheckEncoding(const HttpHeaders& headers);
 

@@ -84,7 +84,7 @@ class CompletionAnswer final {
   // delta of a stream, once warm and where `out` has room.
   void Add(int32_t prompt, const v1::GenerateResponse& message, std::string* out);
   // What is kept has more than kMaxBytes, and more would come: the call is to end with
-  // RESOURCE_EXHAUSTED. Never so of a stream.
+  // an error. Never so of a stream.
   bool too_large() const { return kept_bytes_ > kMaxBytes; }
   // Every request has ended with OK. Appends the JSON body, or the stream's last events.
   void Finish(std::string* out);

@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <atomic>
 #include <future>
 #include <memory>
 
@@ -159,6 +160,20 @@ TEST_F(HttpTest, CancelAllEndsWhatIsInFlight) {
   arrived.get_future().wait();
   target_->CancelAll();
   EXPECT_TRUE(result.get().cancelled);
+}
+
+TEST_F(HttpTest, CancelAllEndsWhatHasNoConnectionYet) {
+  std::atomic<int> requests{0};
+  Serve(
+      [&requests](const std::string&) -> std::vector<std::string> {
+        ++requests;
+        return {kStreamHead};
+      },
+      0);
+  auto result = Send();
+  target_->CancelAll();  // while the host is looked up
+  EXPECT_TRUE(result.get().cancelled);
+  EXPECT_EQ(requests, 0);
 }
 
 TEST_F(HttpTest, ATimeoutIsDeadlineExceeded) {

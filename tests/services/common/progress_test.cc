@@ -34,6 +34,23 @@ TEST(Progress, RedrawsOneLineOnATerminalAndEndsIt) {
             std::string::npos);
 }
 
+TEST(Progress, ABarThatIsCutShortEndsItsLine) {
+  std::ostringstream out;
+  { Progress("loading", true, out).Update(1, 2); }
+  EXPECT_EQ(out.str().back(), '\n');
+}
+
+TEST(Progress, ABarFitsANarrowTerminal) {
+  for (const int columns : {32, 40, 60, 80, 200}) {
+    std::ostringstream out;
+    Progress progress("reading the prompt", true, out, columns);
+    progress.Update(1, 1);
+    const size_t width = out.str().size() - 2;  // without \r and \n
+    EXPECT_LT(width, static_cast<size_t>(columns)) << out.str();
+    EXPECT_LT(width, 64u);
+  }
+}
+
 TEST(Progress, NothingToDoIsDone) {
   std::ostringstream out;
   Progress("loading", false, out).Update(0, 0);

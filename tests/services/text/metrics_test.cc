@@ -5,6 +5,7 @@
 #include <grpcpp/create_channel.h>
 
 #include <atomic>
+#include <cstdlib>
 #include <future>
 #include <memory>
 #include <optional>
@@ -14,6 +15,7 @@
 #include <utility>
 #include <vector>
 
+#include "services/common/logging.h"
 #include "services/text/text_metrics.h"
 #include "tests/services/text/service_fixture.h"
 #include "tests/support/exposition.h"
@@ -431,6 +433,43 @@ TEST(TextStatus, SaysHowItGoesAndNothingWhereNothingRuns) {
   EXPECT_THAT(testing::internal::GetCapturedStderr(),
               HasSubstr("info: 12 running, 3 queued, 1,204 tok/s, first token 0.15 s (median), "
                         "pages 61 % free, 1 of 2 workers\n"));
+}
+
+TEST(TextStatusDeathTest, GivesNoMedianWhereThereIsNone) {
+  TextSnapshot earlier, now;
+  now.shards.running = 1;
+  // In a process of its own: the format of a process's log is set once.
+  testing::FLAGS_gtest_death_test_style = "threadsafe";
+  EXPECT_EXIT(
+      {
+        InitLogging("tandem-text", {.format = LogFormat::kJson});
+        LogStatus(now, earlier, 10);
+        std::_Exit(0);
+      },
+      testing::ExitedWithCode(0), "\"first_token_seconds_p50\":null");
+}
+
+// "reason: a, b; state: c" has the values that there are.
+TEST(TextMetricTable, NamesEachValueOfALabel) {
+  const std::string metrics = ExposeMetrics({});
+  for (const MetricSpec& spec : TextMetricTable()) {
+    const std::string labels(spec.labels);
+    for (const std::string label : {"reason", "state", "numerics", "finish", "decided_from"}) {
+      const size_t at = labels.find(label + ": ");
+      if (at == std::string::npos) continue;
+      const std::string listed = ", " + labels.substr(at + label.size() + 2) + ",";
+      const std::string sample = "\n" + std::string(spec.name) + "{";
+      for (size_t line = metrics.find(sample); line != std::string::npos;
+           line = metrics.find(sample, line + 1)) {
+        const std::string open = label + "=\"";
+        const size_t begin = metrics.find(open, line) + open.size();
+        const std::string value = metrics.substr(begin, metrics.find('"', begin) - begin);
+        const bool named = listed.find(", " + value + ",") != std::string::npos ||
+                           listed.find(", " + value + ";") != std::string::npos;
+        EXPECT_TRUE(named) << spec.name << ": " << label << " is also " << value;
+      }
+    }
+  }
 }
 
 }  // namespace

@@ -148,6 +148,19 @@ TEST(WorkerLife, B137_ALongStepSilencesNoStream) {
   EXPECT_TRUE(client.ReadCandidates(1).has_value());
 }
 
+TEST(WorkerLife, ASessionIsToldThatItIsAdmittedBeforeItsFirstStepIsComputed) {
+  LiveWorker worker;
+  DecodeClient client(worker.address());
+  worker.switches().Hold();
+  client.AddOpen(1, kPrompt);
+  client.Send();
+  ASSERT_TRUE(worker.switches().WaitUntilHeld());
+  const auto opened = client.ReadEvent([](const pb::Event& event) { return event.has_opened(); });
+  worker.switches().Release();
+  EXPECT_TRUE(opened.has_value()) << "it did not come while the step stood still";
+  EXPECT_TRUE(client.ReadCandidates(1).has_value());
+}
+
 TEST(WorkerLife, B141_APeerThatVanishesWithoutAWordIsNoticedByTheServer) {
   LiveWorker::Options options;
   options.keepalive = {1000, 1000, 500};

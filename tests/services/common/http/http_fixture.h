@@ -47,7 +47,8 @@ class HttpServerTest : public testing::Test, public HttpHandler {
     std::shared_ptr<SeenEvents> events;
   };
 
-  ~HttpServerTest() override { server_.reset(); }
+  // Here and not in the destructor, when this is no HttpHandler any more.
+  void TearDown() override { server_.reset(); }
 
   // Paths: /echo answers at once with method, path, query and body; /file with no body; all others
   // are left to Next.

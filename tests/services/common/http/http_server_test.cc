@@ -27,6 +27,18 @@ TEST_F(HttpServerTest, AConnectionServesOneRequestAfterTheOther) {
   EXPECT_EQ(server_->connections(), 1);
 }
 
+TEST_F(HttpServerTest, ALineBehindABodyIsSkippedHoweverItIsCut) {
+  Serve();
+  for (const size_t cut : {0, 1, 2}) {
+    RawClient client(port());
+    const std::string line = "\r\n";
+    client.Send(RequestText("POST", "/echo", "first") + line.substr(0, cut));
+    EXPECT_EQ(client.Read().body, "POST /echo  first");
+    client.Send(line.substr(cut) + RequestText("POST", "/echo", "second"));
+    EXPECT_EQ(client.Read().body, "POST /echo  second") << cut;
+  }
+}
+
 TEST_F(HttpServerTest, AClientThatWantsNoMoreOfTheConnectionHasItClosed) {
   Serve();
   RawClient client(port());

@@ -133,6 +133,31 @@ TEST_F(HttpTest, ACompressedBodyIsRefusedByName) {
   EXPECT_THAT(refused.body, HasSubstr("Content-Encoding is gzip"));
 }
 
+TEST_F(HttpTest, AHeaderThatIsThereTwiceIsRefusedByName) {
+  AddWorker();
+  Serve();
+  for (const std::string name :
+       {"X-Request-Id", "X-Request-Timeout", "Authorization", "Content-Encoding"}) {
+    const RawResponse refused =
+        Post("/v1/completions", Body("x", 2), name + ": 1\r\n" + name + ": 2\r\n");
+    EXPECT_EQ(refused.status, 400) << name;
+    EXPECT_THAT(refused.body, HasSubstr(name + " is sent 2 times")) << name;
+  }
+}
+
+TEST_F(HttpTest, GenerationsRefusedByTheirHeadersAreCounted) {
+  AddWorker();
+  Serve();
+  Post("/v1/completions", Body("x", 2), "X-Request-Timeout: 0\r\n");
+  Post("/v1/completions", Body("x", 2), "Content-Encoding: gzip\r\n");
+  Post("/v1/chat/completions", Body("x", 2), "X-Request-Id: " + std::string(129, 'i') + "\r\n");
+  Post("/v1/completions", Body("x", 2), "X-Request-Id: a\r\nX-Request-Id: b\r\n");
+  Post("/tokenize", {{"prompt", "x"}}, "X-Request-Id: a\r\nX-Request-Id: b\r\n");  // is none
+  const std::string metrics = server_->MetricsText();
+  EXPECT_THAT(metrics, HasSubstr("requests_total{door=\"http\",status=\"INVALID_ARGUMENT\"} 4\n"));
+  EXPECT_THAT(metrics, HasSubstr("refused_requests_total{door=\"http\",reason=\"invalid\"} 4\n"));
+}
+
 class ApiKeyTest : public HttpTest {
  protected:
   std::string Write(const std::string& content) {
@@ -178,6 +203,9 @@ TEST_F(ApiKeyTest, BothDoorsAskForAKeyAndWhatIsOpenDoesNot) {
   context.AddMetadata("authorization", "Bearer first-key");
   EXPECT_TRUE(stub_->ListModels(&context, {}, &models).ok());
   EXPECT_EQ(server_->active(), 0);
+  const std::string metrics = server_->MetricsText();
+  EXPECT_THAT(metrics, HasSubstr("refused_requests_total{door=\"http\",reason=\"no_key\"} 8\n"));
+  EXPECT_THAT(metrics, HasSubstr("refused_requests_total{door=\"grpc\",reason=\"no_key\"} 1\n"));
 }
 
 TEST_F(ApiKeyTest, TheDocumentSaysWhichPathsNeedAKey) {
