@@ -10,8 +10,8 @@ set -euo pipefail
 . "$(dirname "${BASH_SOURCE[0]}")/common.sh"
 
 port=${TANDEM_PORT:-7700}
-case $port in '' | *[!0-9]*) die "TANDEM_PORT is '$port': it must be a number from 1 to 65534" ;; esac
-[ "$port" -ge 1 ] && [ "$port" -le 65534 ] || die "TANDEM_PORT is $port: it must be 1 to 65534"
+case $port in '' | *[!0-9]*) die "TANDEM_PORT is '$port': it must be a number from 1 to 65533" ;; esac
+[ "$port" -ge 1 ] && [ "$port" -le 65533 ] || die "TANDEM_PORT is $port: it must be 1 to 65533"
 run=$tandem_cache/run
 bin=$tandem_root/build/release/bin
 
@@ -74,6 +74,7 @@ echo "> $question"
 cat <<EOF
 
 Tandem is up on 127.0.0.1:$port.
+  try it    http://127.0.0.1:$((port + 2))/ in a browser
   chat      $bin/tandem chat --server 127.0.0.1:$port
   the API   gRPC, tandem.v1.Generation (proto/tandem/v1/generation.proto), server reflection is on:
             $bin/tandem generate --server 127.0.0.1:$port --help
