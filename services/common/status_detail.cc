@@ -1,6 +1,5 @@
 #include "services/common/status_detail.h"
 
-#include <algorithm>
 #include <string>
 #include <utility>
 
@@ -8,26 +7,21 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "engine/base/check.h"
+#include "engine/base/field_path.h"
 
 namespace tandem {
 namespace {
 
 constexpr char kRetryPayload[] = "tandem/retry-after-nanos";
 
-bool IsPathCharacter(char c) {
-  return (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') || c == '_' || c == '.' || c == '[' ||
-         c == ']';
-}
-
 }  // namespace
 
 std::string_view FieldOf(const absl::Status& status) {
   if (!absl::IsInvalidArgument(status)) return {};
   const std::string_view message(status.message().data(), status.message().size());
-  const size_t end = static_cast<size_t>(
-      std::find_if_not(message.begin(), message.end(), IsPathCharacter) - message.begin());
+  const std::string_view path = LeadingPath(message);
   for (const std::string_view next : {" is ", " has ", " with ", ": "}) {
-    if (end > 0 && message.substr(end, next.size()) == next) return message.substr(0, end);
+    if (!path.empty() && message.substr(path.size(), next.size()) == next) return path;
   }
   return {};
 }

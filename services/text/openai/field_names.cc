@@ -4,6 +4,7 @@
 #include <optional>
 
 #include "absl/strings/cord.h"
+#include "engine/base/field_path.h"
 
 namespace tandem::text {
 namespace {
@@ -61,20 +62,6 @@ constexpr Name kNames[] = {
     {"sampling.end_ids", "stop_token_ids", "stop_token_ids"},
     {"sampling.num_raw_top", "logprobs", "top_logprobs"},
 };
-
-// A path of identifiers and indices at the beginning of text: "chat.messages[2].content".
-std::string_view LeadingPath(std::string_view text) {
-  size_t size = 0;
-  while (size < text.size()) {
-    const char c = text[size];
-    const bool part = (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') || c == '_' || c == '[' ||
-                      c == ']' || c == '.';
-    if (!part) break;
-    ++size;
-  }
-  while (size > 0 && text[size - 1] == '.') --size;
-  return text.substr(0, size);
-}
 
 // "chat.messages[2].content" is "chat.messages.content" and "[2]". An index that is not closed is
 // dropped with what follows.
